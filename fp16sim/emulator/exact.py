@@ -1,7 +1,7 @@
 """Exact values, and the one rounding that makes results of them. The ground `reference.py` stands on.
 
-A :class:`Value` is what an encoding means: a rational number with a sign, an infinity, or a NaN. `decode` reads
-one from an encoding without loss, `round_value` delivers one to a format. Slow, and meant to be read.
+A :class:`Value` is what an encoding means: a rational number with a sign, an infinity, or a NaN. `decode`
+reads one from an encoding without loss, `round_value` delivers one to a format. Slow, and meant to be read.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ __all__ = [
     "convert_integer",
     "decode",
     "floor_log2",
+    "nan_of",
+    "operands",
     "power_of_two",
     "round_value",
     "to_integer",
@@ -81,13 +83,13 @@ class Value:
 def decode(bits: int, fmt: Format, inputs: str = "keep") -> Value:
     """Read an encoding exactly.
 
-    An encoding beyond the largest finite value is infinity or a NaN; a NaN is signalling if the format has IEEE
-    NaNs and the top bit of the trailing significand is clear. Subnormals are read as zeros of their sign where
-    ``inputs`` is ``"zero"`` or the format has none.
+    An encoding beyond the largest finite value is infinity or a NaN; a NaN is signalling if the format has
+    IEEE NaNs and the top bit of the trailing significand is clear. Subnormals are read as zeros of their sign
+    where ``inputs`` is ``"zero"`` or the format has none.
 
     >>> from fp16sim.emulator.formats import binary16
-    >>> str(decode(0x3555, binary16).magnitude), decode(0x8000, binary16).negative, decode(0x7C01, binary16).kind
-    ('1365/4096', True, 'nan')
+    >>> decode(0x3555, binary16).magnitude, decode(0x8000, binary16).negative, decode(0x7E00, binary16).kind
+    (Fraction(1365, 4096), True, 'nan')
     """
     bits = int(bits)  # a NumPy integer would wrap below
     if not 0 <= bits < 2**fmt.width:
@@ -108,6 +110,17 @@ def decode(bits: int, fmt: Format, inputs: str = "keep") -> Value:
     return Value("finite", negative, significand * power_of_two(exponent - fmt.fraction_bits))
 
 
+def operands(bits: tuple[int, ...], fmt: Format, rounding: Rounding) -> list[Value]:
+    """Read the operands of an operation, subnormal ones as zeros where the rule says so."""
+    return [decode(b, fmt, rounding.inputs) for b in bits]
+
+
+def nan_of(*values: Value) -> Value | None:
+    """Give the NaN that an operation on these values returns, or None where none of them is one."""
+    nans = [v for v in values if v.kind == "nan"]
+    return Value("nan", signalling=any(v.signalling for v in nans)) if nans else None
+
+
 def round_value(
     value: Value, fmt: Format, rounding: Rounding = NEAREST, random_bits: int | None = None
 ) -> Result:
@@ -122,8 +135,8 @@ def round_value(
     rounding : Rounding
         The mode; gradual underflow or flush; saturation; when a result is called tiny.
     random_bits : int, optional
-        32 random bits for the mode ``"stochastic"``. An exact value, and one at or above ``2**(emax + 1)``, draws
-        none.
+        32 random bits for the mode ``"stochastic"``. An exact value, and one at or above ``2**(emax + 1)``,
+        draws none.
 
     Returns
     -------
@@ -150,8 +163,8 @@ def round_value(
     if exponent >= fmt.emin:
         return Result(sign | code, 0 if exact else INEXACT)
 
-    # `code` lies below 2^emin's, unless rounding carried it there: tininess after rounding. What is delivered is
-    # rounded from the exact value again, on the coarser grid of the subnormals.
+    # `code` lies below 2^emin's, unless rounding carried it there: tininess after rounding. What is delivered
+    # is rounded from the exact value again, with the same random bits, on the coarser grid of the subnormals.
     tiny = rounding.tininess == "before" or code < 2**fmt.fraction_bits
     if tiny and (rounding.subnormals == "flush" or not fmt.subnormals):
         return Result(sign, UNDERFLOW | INEXACT)
@@ -167,16 +180,16 @@ def _round_at(
 ) -> tuple[int, bool]:
     """Round to `precision` bits at this exponent: (encoding of the magnitude, whether that was exact).
 
-    The implicit bit of a significand adds the one that the exponent field lacks; a carry out of the significand
-    goes on into the exponent. So encodings are ordered as values are, and overflow is an encoding above
-    `max_bits`; below emin the encoding is negative or that of no value, but the order still holds.
+    The implicit bit of a significand adds the one that the exponent field lacks; a carry out of the
+    significand goes on into the exponent. So encodings are ordered as values are, and overflow is an encoding
+    above `max_bits`; an exponent below emin gives an encoding of no value, but the order still holds.
     """
     units = value.magnitude / power_of_two(exponent - fmt.fraction_bits)
     base = (exponent - fmt.emin) * 2**fmt.fraction_bits
     if rounding.mode == "stochastic" and base + units > fmt.max_bits:
         # Above the largest finite value the next grid point is 2^(emax+1), even where a NaN sits between.
-        gap = (fmt.emax - fmt.emin + 2) * 2**fmt.fraction_bits - fmt.max_bits
-        steps = (base + units - fmt.max_bits) / gap
+        beyond = (fmt.max_bits // 2**fmt.fraction_bits + 1) * 2**fmt.fraction_bits
+        steps = (base + units - fmt.max_bits) / (beyond - fmt.max_bits)
         up = steps >= 1 or round_fraction(steps, value.negative, "stochastic", random_bits) == 1
         return fmt.max_bits + up, False
     rounded = round_fraction(units, value.negative, rounding.mode, random_bits)
@@ -233,8 +246,8 @@ def to_integer(
     -------
     Result
         ``bits`` is the integer itself. Invalid, and nothing else, is raised by a NaN, which gives 0 (or the
-        integer of the range nearest to it), and by what rounds to an integer out of range, which gives the nearer
-        end. Inexact where rounding changed the value.
+        integer of the range nearest to it), and by what rounds to an integer out of range, which gives the
+        nearer end. Inexact where rounding changed the value.
 
     >>> from fp16sim.emulator.formats import binary16
     >>> to_integer(0xC500, binary16, -128, 127), to_integer(0x7BFF, binary16, -128, 127)

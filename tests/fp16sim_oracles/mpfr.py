@@ -1,8 +1,8 @@
 """MPFR (gmpy2) on encodings: four modes, in every format that looks like an IEEE 754 interchange format.
 
-Operands must not be NaN (`ValueError`): MPFR has no signalling NaN and calls every NaN result invalid. Flags come
-back as the bits of `fp16sim.emulator.flags`; `FLAGS` says which of them count. Underflow does not: MPFR judges it
-against the smallest subnormal.
+Operands must not be NaN (`ValueError`): MPFR has no signalling NaN and calls every NaN result invalid. Flags
+come back as the bits of `fp16sim.emulator.flags`; `FLAGS` says which of them count. Underflow does not: MPFR
+judges it against the smallest subnormal.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MODES = {
     "toward_negative": gmpy2.RoundDown,
 }
 
-FORMATS = {  # exponent bits, precision, the struct code of the wider format with the same exponents, bits to drop
+FORMATS = {  # exponent bits, precision, struct code of the widest format with these exponents, bits dropped
     "binary16": (5, 11, "e", 0),
     "e5m2": (5, 3, "e", 8),
     "bfloat16": (8, 8, "f", 16),

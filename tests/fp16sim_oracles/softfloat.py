@@ -1,8 +1,8 @@
 """Berkeley SoftFloat (softfloatpy) on encodings: five modes, both tininess rules, values and flags.
 
-Flags come back as the bits of `fp16sim.emulator.flags`; mask the other side with `FLAGS` before comparing, for
-SoftFloat has no subnormal flag. NaN results come back as the canonical positive quiet NaN, because SoftFloat
-hands payloads on. Formats: ``binary16``, ``binary32``, ``binary64``; ``bfloat16`` in conversions from and to
+Flags come back as the bits of `fp16sim.emulator.flags`; mask the other side with `FLAGS` before comparing,
+for SoftFloat has no subnormal flag. NaN results come back as the canonical positive quiet NaN, because
+SoftFloat hands payloads on. Formats: ``binary16``, ``binary32``, ``binary64``; ``bfloat16`` in conversions from and to
 binary32. A call takes about a microsecond.
 """
 
@@ -76,8 +76,8 @@ def _bits(value, fmt: str) -> int:
 def compute(op: str, fmt: str, *bits: int, mode: str = "nearest_even", tininess: str = "after"):
     """Compute one of `OPERATIONS` on encodings of one format: ``(bits, flags)``.
 
-    ``rint`` raises inexact; ``equal``, ``less`` and ``less_equal`` give 0 or 1 (equal is quiet, the others raise
-    invalid on any NaN).
+    ``rint`` raises inexact; ``equal``, ``less`` and ``less_equal`` give 0 or 1 (equal is quiet, the others
+    raise invalid on any NaN).
     """
     function = getattr(sf, f"{_FORMATS[fmt][1]}_{_OPERATIONS[op]}")
     operands = [_value(b, fmt) for b in bits]
