@@ -16,8 +16,10 @@ from typing import Any
 
 import numpy as np
 
+from fp16sim.emulator.exact import Value, decode, floor_log2, round_value
+from fp16sim.emulator.flags import OVERFLOW
 from fp16sim.emulator.formats import Format, as_format
-from fp16sim.emulator.rounding import round_fraction
+from fp16sim.emulator.reference_order import nextafter
 
 __all__ = ["ZONES", "Description", "describe"]
 
@@ -178,7 +180,7 @@ def describe(x: Any, format: Format | str | Any = "binary16", scale: Any = 1.0) 
     TypeError
         If `x` or `scale` is not one real number.
     ValueError
-        If the format is unknown, the scale is not positive and finite, or a number lies beyond float64.
+        If the format is unknown, the scale is not positive and finite, or a number is beyond float64.
 
     Examples
     --------
@@ -188,150 +190,124 @@ def describe(x: Any, format: Format | str | Any = "binary16", scale: Any = 1.0) 
     (65504.0, inf, nan)
     """
     fmt = as_format(format)
-    exact, negative = _exact("x", x)
-    factor, _ = _exact("scale", scale)
-    if not isinstance(factor, Fraction) or factor <= 0:
+    exact = _exact("x", x)
+    factor = _exact("scale", scale)
+    if factor.kind != "finite" or factor.number <= 0:
         raise ValueError(
             f"scale={scale!r}: a loss scale is positive and finite; use a power of two such as 8 or 1024"
         )
-    if factor == 1:
-        return _described(exact, negative, fmt, factor, None)
-    product = exact * factor if isinstance(exact, Fraction) else exact
-    if isinstance(product, Fraction):
-        _exact("x * scale", product)
-    return _described(exact, negative, fmt, factor, _described(product, negative, fmt, Fraction(1), None))
+    if factor.number == 1:
+        return _described(exact, fmt, factor.number, None)
+    product = exact
+    if exact.kind == "finite":
+        product = Value("finite", exact.negative, _within("x * scale", exact.magnitude * factor.magnitude))
+    return _described(exact, fmt, factor.number, _described(product, fmt, Fraction(1), None))
 
 
-def _exact(name: str, x: Any) -> tuple[Fraction | float, bool]:
-    """Give the exact value of a number (a float for infinities and NaN only) and whether it is negative."""
+def _exact(name: str, x: Any) -> Value:
+    """Read a number of any kind without loss."""
     if isinstance(x, np.ndarray) and x.size == 1:
         x = x.reshape(())[()]
-    if isinstance(x, np.generic) and not isinstance(x, (np.complexfloating, np.object_, np.longdouble)):
-        kind = np.dtype(x.dtype).kind
+    if isinstance(x, np.generic) and not isinstance(x, (np.complexfloating, np.longdouble)):
         # bfloat16 and the 8-bit formats are of kind V; all their values are float64 values.
+        kind = np.dtype(x.dtype).kind
         x = int(x) if kind in "biu" else float(x) if kind in "fV" else x
-    if isinstance(x, (float, Decimal)) and not math.isfinite(x):
-        value = float(x)
-        return value, value < 0
     if not isinstance(x, (float, Rational, Decimal)):
         raise TypeError(
-            f"{name}={x!r}: describe looks at one real number; pass an int, a float or a single element"
+            f"{name}={x!r}: one real number is described; pass an int, a float or a single element"
         )
-    exact = Fraction(x)
-    if abs(exact) >= 2**1024:
-        raise ValueError(f"{name}={x!s:.40}: beyond float64; use a number below 2**1024")
-    return exact, exact < 0 or (exact == 0 and isinstance(x, (float, Decimal)) and math.copysign(1.0, x) < 0)
+    if isinstance(x, (float, Decimal)) and not math.isfinite(x):
+        return Value("nan") if math.isnan(x) else Value("infinity", x < 0)
+    if isinstance(x, Decimal) and abs(x.adjusted()) > 1000:
+        raise ValueError(f"{name}={x}: describe works out the exact value; use an exponent within 1000")
+    minus_zero = isinstance(x, (float, Decimal)) and math.copysign(1.0, x) < 0
+    number = Fraction(x)
+    _within(name, abs(number))
+    return Value.of(number, negative_zero=minus_zero)
 
 
-def _described(
-    exact: Fraction | float, negative: bool, fmt: Format, scale: Fraction, scaled: Description | None
-) -> Description:
-    bits, zone = _store(exact, negative, fmt)
-    stored = fmt.decode(bits)
-    below, above = _neighbours(bits, fmt)
-    value = _as_float(exact, negative)
-    recovered: Fraction | float = stored
-    if scaled is not None:
-        recovered = scaled.stored
-        if math.isfinite(scaled.stored) and scaled.stored != 0:
-            recovered = Fraction(scaled.stored) / scale
+def _within(name: str, magnitude: Fraction) -> Fraction:
+    if magnitude >= 2**1024:
+        raise ValueError(
+            f"{name}: about 2^{floor_log2(magnitude)} is beyond float64; use a number below 2^1024"
+        )
+    return magnitude
+
+
+def _described(exact: Value, fmt: Format, scale: Fraction, scaled: Description | None) -> Description:
+    bits, flags = round_value(exact, fmt)
+    stored = decode(bits, fmt)
+    recovered = stored if scaled is None else _exact("stored", scaled.stored)
+    if scaled is not None and recovered.kind == "finite":
+        recovered = Value("finite", recovered.negative, recovered.magnitude / scale)
     text = f"{bits:0{fmt.width}b}"
     return Description(
-        value=value,
+        value=_as_float(exact),
         format=fmt,
         bits=f"{text[0]} | {text[1 : 1 + fmt.exponent_bits]} | {text[1 + fmt.exponent_bits :]}",
-        stored=stored,
-        below=below,
-        above=above,
+        stored=_as_float(stored),
+        below=_neighbour(bits, fmt, up=False),
+        above=_neighbour(bits, fmt, up=True),
         ulp=_ulp(stored, fmt),
-        zone=zone,
+        zone=_zone(exact, stored, fmt, flags),
         error=_relative_error(stored, exact),
         scale=float(scale),
         scaled=scaled,
-        recovered=_as_float(recovered, negative),
+        recovered=_as_float(recovered),
         recovered_error=_relative_error(recovered, exact),
     )
 
 
-def _store(exact: Fraction | float, negative: bool, fmt: Format) -> tuple[int, str]:
-    """Round to nearest even: the encoding and the zone."""
-    sign = fmt.sign_bit if negative else 0
-    beyond = fmt.nan_bits if fmt.inf_bits is None else sign | fmt.inf_bits
-    if not isinstance(exact, Fraction):
-        if math.isnan(exact):
-            return fmt.nan_bits, "nan"
-        return beyond, "overflow" if fmt.inf_bits is None else "infinity"
-    if exact == 0:
-        return sign, "zero"
-    magnitude = abs(exact)
-    exponent = max(_exponent(magnitude), fmt.emin)
-    units = round_fraction(
-        magnitude / Fraction(2) ** (exponent - fmt.fraction_bits), negative, "nearest_even"
-    )
-    # A carry-free packing: the implicit bit of a normal significand adds one to the exponent field.
-    bits = ((exponent - fmt.emin) << fmt.fraction_bits) + units
-    if bits > fmt.max_bits:
-        return beyond, "overflow"
-    if bits >= 1 << fmt.fraction_bits:
-        # Without subnormals: tiny is what stays below the smallest normal when rounded to full precision.
-        if fmt.subnormals or magnitude >= Fraction(fmt.min_normal) * (
-            1 - Fraction(1, 2 ** (fmt.precision + 1))
-        ):
-            return sign | bits, "normal"
-        return sign, "flushed"
-    if bits == 0 or not fmt.subnormals:
-        return sign, "flushed"
-    return sign | bits, "subnormal"
+def _zone(exact: Value, stored: Value, fmt: Format, flags: int) -> str:
+    if flags & OVERFLOW:
+        return "overflow"
+    if exact.kind != "finite":
+        return exact.kind
+    if exact.is_zero:
+        return "zero"
+    if stored.is_zero:
+        return "flushed"
+    return "normal" if stored.magnitude >= fmt.min_normal else "subnormal"
 
 
-def _exponent(magnitude: Fraction) -> int:
-    """Floor of the base-two logarithm of a positive fraction, exactly."""
-    guess = magnitude.numerator.bit_length() - magnitude.denominator.bit_length()
-    return guess if magnitude >= Fraction(2) ** guess else guess - 1
+def _neighbour(bits: int, fmt: Format, up: bool) -> float:
+    """The next value of the format in one direction; NaN where there is none."""
+    outermost = fmt.max_bits if fmt.inf_bits is None else fmt.inf_bits
+    beside = nextafter(bits, outermost if up else fmt.sign_bit | outermost, fmt).bits
+    return math.nan if beside == bits else float(fmt.decode(beside))
 
 
-def _neighbours(bits: int, fmt: Format) -> tuple[float, float]:
-    """The values of the format just below and just above an encoding; NaN where there is none."""
-    magnitude = bits & (fmt.sign_bit - 1)
-    smallest = 1 if fmt.subnormals else 1 << fmt.fraction_bits
-    if magnitude > fmt.max_bits and magnitude != fmt.inf_bits:
-        return math.nan, math.nan
-    if magnitude == 0:
-        return fmt.decode(fmt.sign_bit | smallest), fmt.decode(smallest)
-    if magnitude == fmt.inf_bits:
-        outward, inward = math.nan, fmt.max_finite
-    else:
-        outward = fmt.decode(magnitude + 1) if magnitude < fmt.max_bits else _beyond(fmt)
-        inward = fmt.decode(magnitude - 1) if magnitude > smallest else 0.0
-    return (-outward, -inward) if bits & fmt.sign_bit else (inward, outward)
-
-
-def _beyond(fmt: Format) -> float:
-    return math.nan if fmt.inf_bits is None else math.inf
-
-
-def _ulp(stored: float, fmt: Format) -> float:
-    if not math.isfinite(stored):
+def _ulp(stored: Value, fmt: Format) -> float:
+    if stored.kind != "finite":
         return math.nan
-    if stored == 0:
+    if stored.is_zero:
         return fmt.min_subnormal
-    return math.ldexp(1.0, max(_exponent(abs(Fraction(stored))), fmt.emin) - fmt.fraction_bits)
+    return math.ldexp(1.0, max(floor_log2(stored.magnitude), fmt.emin) - fmt.fraction_bits)
 
 
-def _relative_error(got: Fraction | float, exact: Fraction | float) -> float:
-    if not isinstance(exact, Fraction):
-        return 0.0 if got == exact else math.nan
-    if not math.isfinite(got):
-        return math.nan if math.isnan(got) else math.inf
-    if exact == 0:
+def _relative_error(got: Value, exact: Value) -> float:
+    if exact.kind == "infinity" and got == exact:
         return 0.0
-    return float(abs(Fraction(got) - exact) / abs(exact))
+    if exact.kind != "finite" or got.kind == "nan":
+        return math.nan
+    if got.kind == "infinity":
+        return math.inf
+    return 0.0 if exact.is_zero else _nearest(abs(got.number - exact.number) / exact.magnitude)
 
 
-def _as_float(number: Fraction | float, negative: bool) -> float:
-    """The nearest float64, with the sign of a zero kept."""
-    value = float(number)
-    return -0.0 if value == 0 and negative else value
+def _as_float(value: Value) -> float:
+    if value.kind == "nan":
+        return math.nan
+    size = math.inf if value.kind == "infinity" else _nearest(value.magnitude)
+    return -size if value.negative else size
+
+
+def _nearest(magnitude: Fraction) -> float:
+    """The nearest float64; infinity beyond its range."""
+    try:
+        return float(magnitude)
+    except OverflowError:
+        return math.inf
 
 
 def _json_word(value: float) -> str:
@@ -350,7 +326,7 @@ def _with_error(value: float, error: float) -> str:
 
 def _power(value: float) -> str:
     """Write a power of two as such."""
-    return f"2^{_exponent(Fraction(value))}"
+    return f"2^{floor_log2(Fraction(value))}"
 
 
 def _plain(value: float) -> str:

@@ -166,6 +166,13 @@ def test_scaling_can_also_overflow_and_need_not_be_a_power_of_two() -> None:
     assert third.recovered == 3 * third.scaled.stored
 
 
+def test_what_float64_cannot_hold_after_unscaling_is_infinite() -> None:
+    seen = describe(1e308, scale=1e-307)
+    assert seen.scaled is not None
+    assert (seen.zone, seen.scaled.zone, seen.recovered) == ("overflow", "normal", 1e308)
+    assert describe(1.0, "binary16", Fraction(1, 2**1060)).recovered == 0.0
+
+
 def test_without_a_scale_nothing_is_scaled() -> None:
     seen = describe(0.1)
     assert seen.scaled is None
@@ -214,6 +221,7 @@ def test_markup_in_a_format_name_is_escaped() -> None:
         (("2e-8",), TypeError, "one real number"),
         ((np.ones(2),), TypeError, "single element"),
         ((10**400,), ValueError, "beyond float64"),
+        ((Decimal("1e-999999999"),), ValueError, "exponent within 1000"),
         ((1.0, "binry16"), ValueError, "did you mean 'binary16'"),
         ((1.0, "binary16", 0), ValueError, "power of two"),
         ((1.0, "binary16", -2.0), ValueError, "positive and finite"),

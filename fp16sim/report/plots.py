@@ -1,0 +1,160 @@
+"""Curves of a comparison: the training loss of each run, and the loss scale over time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from fp16sim.report.style import (
+    INK,
+    MUTED,
+    RUN_COLOURS,
+    VERMILION,
+    names_at_the_right,
+    new_axes,
+    new_figure,
+    power_ticks,
+    title,
+)
+from fp16sim.report.tables import percent
+from fp16sim.training.results import RunResult
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["loss_figure", "scale_figure"]
+
+GUESSING = 2.302585
+"""The cross-entropy of guessing among ten classes: ln 10."""
+
+WINDOW = 9
+"""Steps over which a loss curve is smoothed."""
+
+HIGHEST_LOSS = 20.0
+"""A curve that leaves for the sky is cut here; the others would be flat below it."""
+
+
+def loss_figure(results: Sequence[RunResult]) -> Figure:
+    """Draw the training loss of each run, smoothed, with its test accuracy beside it.
+
+    Parameters
+    ----------
+    results : sequence of RunResult
+        At least one, each with at least one step.
+
+    Returns
+    -------
+    matplotlib.figure.Figure
+    """
+    figure = new_figure(4.3)
+    axes = new_axes(figure, 0.65, 0.55, 2.45, 0.75)
+    title(
+        figure,
+        0.65,
+        "Training loss",
+        f"mean of the last {WINDOW} steps; beside each run, its accuracy on test images",
+    )
+    curves = [_running_mean([step.loss for step in result.history]) for result in results]
+    finite = [loss for curve in curves for loss in curve if math.isfinite(loss)]
+    top = 1.04 * max(3.0, min(max(finite, default=0.0), HIGHEST_LOSS))
+    last_step = max(len(result.history) for result in results)
+    axes.axhline(GUESSING, color=MUTED, lw=1, ls=(0, (2, 3)), zorder=1)
+    axes.annotate(
+        "guessing",
+        (last_step, GUESSING),
+        (-2, 3),
+        textcoords="offset points",
+        ha="right",
+        color=MUTED,
+        fontsize=9,
+    )
+    ends = []
+    for result, curve, colour in zip(results, curves, _colours(results), strict=True):
+        # The float32 run is a wide pale band behind: the others are read against it.
+        band = result.policy == "float32"
+        look: dict[str, Any] = {"lw": 5, "alpha": 0.45, "zorder": 2} if band else {"lw": 1.8, "zorder": 3}
+        axes.plot([step.step for step in result.history], curve, color=colour, solid_capstyle="round", **look)
+        end = next((loss for loss in reversed(curve) if math.isfinite(loss)), top)
+        ends.append((min(end, top), f"{result.name}: {percent(result.accuracy)}", colour))
+    axes.set_xlim(0, last_step)
+    axes.set_ylim(0, top)
+    axes.locator_params(axis="y", nbins=6)
+    names_at_the_right(axes, ends, last_step)
+    axes.set_xlabel("training step", color=INK)
+    axes.set_ylabel("cross-entropy (nats)", color=INK)
+    return figure
+
+
+def scale_figure(results: Sequence[RunResult]) -> Figure | None:
+    """Draw the loss scale over time, skipped steps marked, of the runs whose scale moves.
+
+    Parameters
+    ----------
+    results : sequence of RunResult
+
+    Returns
+    -------
+    matplotlib.figure.Figure or None
+        None when no run has a scale that moves.
+    """
+    moving = [
+        (result, colour)
+        for result, colour in zip(results, _colours(results), strict=True)
+        if len({step.scale for step in result.history}) > 1
+    ]
+    if not moving:
+        return None
+    figure = new_figure(3.6)
+    axes = new_axes(figure, 0.75, 0.55, 1.75, 0.65)
+    title(
+        figure,
+        0.75,
+        "The loss scale over time",
+        "every cross is a step that is skipped because a gradient overflowed",
+    )
+    ends, heights = [], []
+    for result, colour in moving:
+        steps = [step.step for step in result.history]
+        curve = [_exponent(step.scale) for step in result.history]
+        axes.step(steps, curve, where="mid", color=colour, lw=1.8, zorder=2)
+        skipped = [index for index, step in enumerate(result.history) if not step.applied]
+        axes.plot(
+            [steps[index] for index in skipped],
+            [curve[index] for index in skipped],
+            "x",
+            color=VERMILION,
+            ms=7,
+            mew=2.2,
+            zorder=4,
+            clip_on=False,
+        )
+        heights += curve
+        ends.append((curve[-1], f"{result.name}:\n{result.skipped} of {len(steps)}\nsteps skipped", colour))
+    room = max(1.0, 0.08 * (max(heights) - min(heights)))
+    low, high = min(heights) - room, max(heights) + room
+    last_step = max(len(result.history) for result, _ in moving)
+    power_ticks(axes.yaxis, low, high, 6)
+    axes.set_xlim(0, last_step)
+    axes.set_ylim(low, high)
+    names_at_the_right(axes, ends, last_step, lines=3)
+    axes.set_xlabel("training step", color=INK)
+    axes.set_ylabel("loss scale", color=INK)
+    return figure
+
+
+def _running_mean(values: Sequence[float]) -> list[float]:
+    """Mean of the last few values; NaN, which leaves a gap, where one of them is not finite."""
+    windows = (values[max(0, end - WINDOW) : end] for end in range(1, len(values) + 1))
+    return [math.fsum(w) / len(w) if all(map(math.isfinite, w)) else math.nan for w in windows]
+
+
+def _colours(results: Sequence[RunResult]) -> list[str]:
+    """Grey for float32, the palette in order for the others."""
+    palette = iter(RUN_COLOURS * len(results))
+    return [MUTED if result.policy == "float32" else next(palette) for result in results]
+
+
+def _exponent(scale: float) -> float:
+    """Where a scale lies on an axis of powers of two; a drawing needs no last bit."""
+    return math.log2(scale) if scale > 0 and math.isfinite(scale) else math.nan
