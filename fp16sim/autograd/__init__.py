@@ -1,0 +1,1 @@
+"""A tape of operations that round as float16 training does, and its gradients."""

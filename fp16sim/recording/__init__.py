@@ -1,0 +1,1 @@
+"""Recordings of training, and what can be read from them."""

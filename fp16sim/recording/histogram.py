@@ -84,8 +84,8 @@ class Histogram:
         values : array of float16, float32 or float64, any shape
             Gradients, read as they are.
         scale : float
-            The loss scale that they carry. The division is rounded once to binary64; it is exact for a power of
-            two (within binary64's range).
+            The loss scale that they carry. The division is rounded once to binary64; it is exact for a power
+            of two (within binary64's range).
         """
         array = np.asarray(values).astype(np.float64).ravel()
         if scale != 1.0:
@@ -123,7 +123,8 @@ class Histogram:
         )
 
     def shares(self, scale: float) -> Shares:
-        """Give the shares that are zero, flushed and surviving when multiplied by `scale` and stored in binary16.
+        """Give the shares that are zero, flushed and surviving when multiplied by `scale` and stored in
+        binary16.
 
         Parameters
         ----------

@@ -1,0 +1,1 @@
+"""Training: data, models, the step, the loop, and comparisons of runs."""

@@ -1,0 +1,31 @@
+"""A chain of modules."""
+
+from __future__ import annotations
+
+from fp16sim.autograd.tensor import Tensor
+from fp16sim.nn.module import Module
+
+__all__ = ["Sequential"]
+
+
+class Sequential(Module):
+    """Modules applied one after the other; their names are their positions.
+
+    >>> from fp16sim.nn import ReLU
+    >>> Sequential(ReLU(), ReLU())(Tensor([-1.0])).data
+    array([0.], dtype=float32)
+    """
+
+    def __init__(self, *modules: Module) -> None:
+        for position, module in enumerate(modules):
+            if not isinstance(module, Module):
+                raise TypeError(
+                    f"part {position} is a {type(module).__name__}: pass modules, such as fs.nn.ReLU()"
+                )
+        self.modules = list(modules)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Apply every module in turn."""
+        for module in self.modules:
+            x = module(x)
+        return x
