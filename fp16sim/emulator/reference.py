@@ -232,8 +232,8 @@ def _root(square: Fraction, precision: int) -> Fraction:
     With s = isqrt(square * 4^g) the root lies in [s, s + 1) * 2^-g. If s * 2^-g is the root, it is given.
     Otherwise the root lies strictly between two multiples of 2^-g, and so does their middle, which is given.
     All that a rounding asks (floor, comparison with a half, exactness, floor(fraction * 2^32)) changes only
-    at multiples of 2^-32 ulp. The root has at least precision + 40 bits down to 2^-g, so these are multiples of
-    2^-g, and root and middle lie on the same side of each of them.
+    at multiples of 2^-32 ulp. The root has at least precision + 40 bits down to 2^-g, so these are multiples
+    of 2^-g, and root and middle lie on the same side of each of them.
     """
     g = precision + 40 - floor_log2(square) // 2
     scaled = square * power_of_two(2 * g)

@@ -2,8 +2,8 @@
 
 Flags come back as the bits of `fp16sim.emulator.flags`; mask the other side with `FLAGS` before comparing,
 for SoftFloat has no subnormal flag. NaN results come back as the canonical positive quiet NaN, because
-SoftFloat hands payloads on. Formats: ``binary16``, ``binary32``, ``binary64``; ``bfloat16`` in conversions from and to
-binary32. A call takes about a microsecond.
+SoftFloat hands payloads on. Formats: ``binary16``, ``binary32``, ``binary64``; ``bfloat16`` in conversions
+from and to binary32. A call takes about a microsecond.
 """
 
 from __future__ import annotations
