@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from fp16sim.report.style import (
     INK,
     MUTED,
-    RUN_COLOURS,
     VERMILION,
     names_at_the_right,
     new_axes,
     new_figure,
     power_ticks,
+    run_colours,
     title,
 )
 from fp16sim.report.tables import percent
@@ -70,7 +70,9 @@ def loss_figure(results: Sequence[RunResult]) -> Figure:
         fontsize=9,
     )
     ends = []
-    for result, curve, colour in zip(results, curves, _colours(results), strict=True):
+    for result, curve, colour in zip(
+        results, curves, run_colours([result.policy for result in results]), strict=True
+    ):
         # The float32 run is a wide pale band behind: the others are read against it.
         band = result.policy == "float32"
         look: dict[str, Any] = {"lw": 5, "alpha": 0.45, "zorder": 2} if band else {"lw": 1.8, "zorder": 3}
@@ -100,7 +102,7 @@ def scale_figure(results: Sequence[RunResult]) -> Figure | None:
     """
     moving = [
         (result, colour)
-        for result, colour in zip(results, _colours(results), strict=True)
+        for result, colour in zip(results, run_colours([result.policy for result in results]), strict=True)
         if len({step.scale for step in result.history}) > 1
     ]
     if not moving:
@@ -147,12 +149,6 @@ def _running_mean(values: Sequence[float]) -> list[float]:
     """Mean of the last few values; NaN, which leaves a gap, where one of them is not finite."""
     windows = (values[max(0, end - WINDOW) : end] for end in range(1, len(values) + 1))
     return [math.fsum(w) / len(w) if all(map(math.isfinite, w)) else math.nan for w in windows]
-
-
-def _colours(results: Sequence[RunResult]) -> list[str]:
-    """Grey for float32, the palette in order for the others."""
-    palette = iter(RUN_COLOURS * len(results))
-    return [MUTED if result.policy == "float32" else next(palette) for result in results]
 
 
 def _exponent(scale: float) -> float:

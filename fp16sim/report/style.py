@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["REMEDY", "new_axes", "new_figure", "png", "svg"]
+__all__ = ["REMEDY", "new_axes", "new_figure", "png", "run_colours", "svg"]
 
 # The Okabe-Ito palette: told apart with every common colour blindness, and in grey.
 VERMILION, BLUE, GREEN, ORANGE, PURPLE = "#d55e00", "#0072b2", "#009e73", "#e69f00", "#cc79a7"
@@ -54,6 +54,16 @@ def new_axes(figure: Figure, left: float, bottom: float, right: float, top: floa
     axes.grid(axis="y", color=GRID, lw=0.8, zorder=0)
     axes.set_axisbelow(True)
     return axes
+
+
+def run_colours(policies: Sequence[str]) -> list[str]:
+    """Give each run its colour: grey for float32, the palette in order for the others.
+
+    >>> run_colours(["float32", "mixed_float16", "mixed_float16"])
+    ['#5f5f5f', '#d55e00', '#0072b2']
+    """
+    palette = iter(RUN_COLOURS * len(policies))
+    return [MUTED if policy == "float32" else next(palette) for policy in policies]
 
 
 def title(figure: Figure, left: float, text: str, subtitle: str) -> None:

@@ -11,8 +11,8 @@ from fp16sim.training.results import RunResult
 
 __all__ = [
     "HEADER",
+    "SHARES_NOTE",
     "factor_note",
-    "headline",
     "html_table",
     "percent",
     "power_of_two",
@@ -23,6 +23,13 @@ __all__ = [
 
 HEADER = ("run", "accuracy", "zero", "flushed", "surviving", "final scale", "skipped steps")
 """What :func:`rows` gives for each run; zero, flushed and surviving are shares of the gradients."""
+
+
+SHARES_NOTE = (
+    "Of the activation gradients of all steps: zero in float32 already; flushed, nonzero in float32 and zero "
+    "in float16 at the scale of the run; surviving, nonzero in float16."
+)
+"""What the three shares are."""
 
 
 def percent(share: float) -> str:
@@ -108,11 +115,6 @@ def html_table(header: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
-def headline(results: Sequence[RunResult]) -> str:
-    """Say in one sentence how each run fared."""
-    return "; ".join(f"{result.name} {percent(result.accuracy)}" for result in results) + " right"
-
-
 def factor_note(loss_factor: float) -> str:
     """Say what the small factor on the loss stands for.
 
@@ -121,7 +123,7 @@ def factor_note(loss_factor: float) -> str:
     """
     return (
         f"The loss of every run is multiplied by {power_of_two(loss_factor)}. That stands for a network "
-        "whose gradients are that small, as those of the object detector SSD are: it moves the gradients of this "
-        "small network to where SSD's lie. The learning rate is divided by the same factor, and float32 does "
-        "not notice it."
+        "whose gradients are that small, as those of the object detector SSD are: it moves the gradients of "
+        "this small network to where SSD's lie. The learning rate is divided by the same factor, and float32 "
+        "does not notice it."
     )
