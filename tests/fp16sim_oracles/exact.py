@@ -1,10 +1,10 @@
-"""Arithmetic in any format of up to 24 bits of precision and 8 of exponent, by signs of exact sums; for tests.
+"""Arithmetic in formats of up to 24 bits of precision and 8 of exponent, by signs of exact sums; for tests.
 
-Every question about a result ("is it below this value, this midpoint, this stochastic threshold?") is the sign of a
-sum of a few terms ``m * 2^e``: |a b + c| - t, |a| - t |b|, |a| - t^2. The sign is found by adding the terms into one
-long fixed-point integer, so nothing is ever rounded, shifted out or remembered as a sticky bit. A float64 result
-serves as the first guess of where to look and cannot make the answer wrong. Nothing is imported from the package under
-test; the method differs from that of `fp16sim_oracles.integer`, too.
+Every question about a result ("is it below this value, this midpoint, this stochastic threshold?") is the
+sign of a sum of a few terms ``m * 2^e``: |a b + c| - t, |a| - t |b|, |a| - t^2. The sign is found by adding
+the terms into one long fixed-point integer, so nothing is ever rounded, shifted out or kept as a sticky bit.
+A float64 result serves as the first guess of where to look and cannot make the answer wrong. Nothing is
+imported from the package under test; the method differs from that of `fp16sim_oracles.integer`, too.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _parts(code: int, precision: int, emin: int) -> tuple[int, int]:
 def _side(op: int, x: Any, t: int, te: int, terms: Any, limbs: Any) -> int:
     """Give the sign of |result| - t * 2^te.
 
-    ``x`` holds the operation's terms: for divide the rows |a| and |b|, for sqrt |a|, else the summands of |result|.
+    ``x`` holds the operation's terms: for divide |a| and |b|, for sqrt |a|, else the summands of |result|.
     """
     terms[0] = x[0]
     high, low = t >> 29, t & ((1 << 29) - 1)  # t < 2^57, so every product below is under 2^59
@@ -138,7 +138,7 @@ def _side(op: int, x: Any, t: int, te: int, terms: Any, limbs: Any) -> int:
 def _goes_up(
     op: int, x: Any, m: int, e: int, gap: int, negative: bool, mode: int, draw: int, terms: Any, limbs: Any
 ) -> bool:
-    """Say whether |result|, inexact and above m * 2^e, rounds to (m + gap) * 2^e: gap is 1 but in one case."""
+    """Say whether |result|, inexact and above m 2^e, rounds to (m + gap) 2^e; gap is 1 but in one case."""
     if mode == ZERO:
         return False
     if mode == UP:
@@ -211,7 +211,7 @@ def _settle(
                 flags |= UNDERFLOW
         return sign | code | flags << FLAGS_AT
     flags = OVERFLOW | INEXACT
-    if mode == ZERO or mode == ODD or (mode == UP and negative) or (mode == DOWN and not negative):
+    if mode in (ZERO, ODD) or (mode == UP and negative) or (mode == DOWN and not negative):
         return sign | max_code | flags << FLAGS_AT
     return (sign | inf_code if infinities else nan) | flags << FLAGS_AT
 

@@ -90,7 +90,7 @@ def _goes_up(
     if mode == STOCHASTIC:
         # floor(fraction * 2^32): a floor inside a floor changes nothing when the outer divisor is an integer.
         return draw < ((rest << 32) + _scaled(num, den)) // gap
-    # Twice the distance from the lower neighbour against the gap: 2 rest + 2 num/den <=> gap, and 2 num/den < 2.
+    # Twice the distance from the lower neighbour against the gap: 2 rest + 2 num/den <=> gap; 2 num/den < 2.
     missing = gap - 2 * rest
     if missing >= 2:
         return False
@@ -122,7 +122,7 @@ def _settle(negative: bool, whole: int, num: int, den: int, mode: int, draw: int
                 flags |= SUBNORMAL
             if whole < 1024 and not exact:
                 tiny = True
-                # 1023.5 is the last value below 2^-14 of 11 bits; it is odd, and 2^-14 is half a unit above it.
+                # 1023.5 is the last value below 2^-14 of 11 bits; it is odd, and 2^-14 is half a unit on.
                 if not before and whole == 1023 and 2 * num >= den:
                     tiny = not _goes_up(0, 2 * num - den, den, 1, True, negative, mode, draw)
                 if tiny:
@@ -130,7 +130,7 @@ def _settle(negative: bool, whole: int, num: int, den: int, mode: int, draw: int
             return sign | code | flags << FLAGS_AT
     # The value, rounded as if the exponent had no end, is 2^16 or more.
     flags = OVERFLOW | INEXACT
-    if mode == ZERO or mode == ODD or (mode == UP and negative) or (mode == DOWN and not negative):
+    if mode in (ZERO, ODD) or (mode == UP and negative) or (mode == DOWN and not negative):
         return sign | LARGEST | flags << FLAGS_AT
     return sign | INFINITY | flags << FLAGS_AT
 
@@ -351,8 +351,8 @@ def _sqrt(a: int, mode: int, draw: int, before: bool) -> int:
     if a & SIGN:
         return _nan(True)
     square = _grid(a) << 24  # the root, in units of 2^-24, is sqrt(square)
-    # An irrational root is over 2^-34 away from an integer and from a half, so its floor in units of 2^-62 is on
-    # the right side of both, and floor(fraction * 2^32) is its head.
+    # An irrational root is over 2^-34 away from an integer and from a half, so its floor in units of 2^-62 is
+    # on the right side of both, and floor(fraction * 2^32) is its head.
     root = math.isqrt(square << 124)
     return _settle(False, root >> 62, root & ((1 << 62) - 1), 1 << 62, mode, draw, before)
 

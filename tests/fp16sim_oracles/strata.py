@@ -1,9 +1,9 @@
 """Operands that go where rounding goes wrong: stratified, vectorised, the same on every machine.
 
-Random bits come from PCG64's raw words alone (NumPy keeps the streams of its bit generators, not those of its
-distributions); everything else is integer arithmetic or exact float64 arithmetic. `operands` gives equal parts
-of each stratum of an operation, `strata` names them, and a test measures how many operands of each reach the
-edge that it is named for.
+Random bits come from PCG64's raw words alone (NumPy keeps the streams of its bit generators, not those of
+its distributions); everything else is integer arithmetic or exact float64 arithmetic. `operands` gives equal
+parts of each stratum of an operation, `strata` names them, and a test measures how many operands of each
+reach the edge that it is named for.
 """
 
 from __future__ import annotations
@@ -172,7 +172,7 @@ def _tie(op: str, g: Grid, draw: Draw, n: int) -> Operands:
         a = _scaled(g, draw, 2 * (g.normal + draw.below(g.normal, n)), e, n)
         return a, _scaled(g, draw, small, e, n), np.zeros(n, np.int64)
     if op == "divide":
-        # Only a subnormal quotient can be a tie: q odd, in units of half the smallest subnormal, times a short b.
+        # Only a subnormal quotient can be a tie: q odd, in units of half the smallest subnormal; b short.
         bits = draw.between(1, max(1, p // 2), n)
         b = draw.below(1 << 24, n) & ((1 << bits) - 1) | 1
         q = draw.below(1 << 24, n) & ((1 << np.maximum(p - bits, 1)) - 1) | 1
