@@ -1,0 +1,53 @@
+"""fp16sim: a bit-exact simulator of float16 training.
+
+Public names are handed on lazily, so that ``import fp16sim`` loads neither numba nor the libraries of the extras.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+
+_FUNCTIONS = (
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan tanh sinh cosh atan sigmoid softplus erf gelu silu sqrt "
+    "rsqrt reciprocal cbrt square"
+)
+_HOMES = {
+    "fp16sim.emulator.formats": "Format as_format binary16 bfloat16 tf32 binary32 e4m3 e5m2",
+    "fp16sim.emulator.rounding": "Rounding",
+    "fp16sim.emulator.arithmetic": "round_to add subtract multiply divide fma ieee_remainder minimum maximum nextafter "
+    "ldexp rint logb",
+    "fp16sim.emulator.comparisons": "equal not_equal less less_equal greater greater_equal to_integer",
+    "fp16sim.emulator.functions": _FUNCTIONS,
+    "fp16sim.emulator.matmul": "matmul",
+    "fp16sim.emulator.reductions": "sum",
+    "fp16sim.emulator.datapath": "Datapath",
+    "fp16sim.emulator.events": "Events count_events scope",
+    "fp16sim.emulator.backends": "use_backend",
+    "fp16sim.emulator.describe": "describe Description",
+    "fp16sim.autograd.tensor": "Tensor no_grad",
+    "fp16sim.autograd.policy": "Policy",
+    "fp16sim.training.fit": "fit fit_steps",
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
+_SUBPACKAGES = ("autograd", "emulator", "nn", "optim", "recording", "report", "scaling", "training")
+
+__all__ = ["__version__", *_SUBPACKAGES, *_HOME_OF]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME_OF:
+        value = getattr(import_module(_HOME_OF[name]), name)
+        globals()[name] = value
+        return value
+    if name in _SUBPACKAGES:
+        return import_module(f"fp16sim.{name}")
+    from fp16sim.emulator.formats import nearest_name
+
+    raise AttributeError(f"fp16sim has no {name!r}: {nearest_name(name, __all__)}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,48 @@
+"""Where the loops run: ``cpu`` (numba kernels, the default) or ``reference`` (the definition, slow)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+
+from fp16sim.emulator.backends.base import Backend
+from fp16sim.emulator.formats import nearest_name
+
+__all__ = ["Backend", "current", "use_backend"]
+
+_NAMES = ("cpu", "reference")
+_chosen: ContextVar[str] = ContextVar("fp16sim_backend", default="cpu")
+
+
+@cache
+def _make(name: str) -> Backend:
+    if name == "reference":
+        return Backend()
+    from fp16sim.emulator.backends.cpu import CpuBackend
+
+    return CpuBackend()
+
+
+def current() -> Backend:
+    """Give the backend that operations of this context run on."""
+    return _make(_chosen.get())
+
+
+@contextmanager
+def use_backend(name: str) -> Iterator[Backend]:
+    """Run the operations of a block on another backend.
+
+    >>> import fp16sim as fs
+    >>> with use_backend("reference"):
+    ...     print(float(fs.add(2048.0, 1.0)))
+    2048.0
+    """
+    if name not in _NAMES:
+        raise ValueError(f"unknown backend {name!r}: {nearest_name(name, _NAMES)}")
+    token = _chosen.set(name)
+    try:
+        yield current()
+    finally:
+        _chosen.reset(token)

@@ -1,0 +1,457 @@
+"""Correctly rounded arithmetic on arrays: conversions and the operations of IEEE 754-2019 clause 5.
+
+Every operation computes the exact result and rounds it once, as its rounding options say; operands are arrays of
+one format, Python numbers follow them. All options are keywords, shared by all functions (`RoundingOptions`):
+
+rounding : str
+    ``"nearest_even"`` (default), ``"nearest_away"``, ``"toward_zero"``, ``"toward_positive"``,
+    ``"toward_negative"``, ``"to_odd"`` or ``"stochastic"``.
+subnormals : {"gradual", "flush"} or bool
+    Flush replaces every nonzero tiny result by a zero of its sign.
+inputs : {"keep", "zero"}
+    ``"zero"`` reads subnormal operands as zeros of their sign.
+saturate : bool
+    Whether overflows and infinities become the largest finite value.
+tininess : {"after", "before"}
+    When a result is tiny: judged after rounding or before.
+seed, call : int
+    Of the random bits of stochastic rounding (`random_bits.py`): the same seed, call and index give the same
+    bits. `seed` is required there; count `call` up to draw afresh.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict, Unpack
+
+import numpy as np
+import numpy.typing as npt
+
+from fp16sim.emulator import backends, events
+from fp16sim.emulator.arrays import (
+    as_values,
+    broadcast,
+    decoded,
+    delivered,
+    encoded,
+    format_of_operands,
+    source_format,
+)
+from fp16sim.emulator.backends.base import Draws, Outcome
+from fp16sim.emulator.formats import Format, as_format, nearest_name
+from fp16sim.emulator.random_bits import key_of
+from fp16sim.emulator.rounding import Rounding, as_rounding
+
+__all__ = [
+    "RoundingOptions",
+    "add",
+    "divide",
+    "fma",
+    "ieee_remainder",
+    "ldexp",
+    "logb",
+    "maximum",
+    "minimum",
+    "multiply",
+    "nextafter",
+    "raised_flags",
+    "rint",
+    "round_to",
+    "subtract",
+]
+
+
+class RoundingOptions(TypedDict, total=False):
+    """The keywords that every function here takes; see the module."""
+
+    rounding: str
+    subnormals: str | bool
+    inputs: str
+    saturate: bool
+    tininess: str
+    seed: int | None
+    call: int
+    random_bits: npt.ArrayLike | None
+
+
+_OPTIONS = tuple(RoundingOptions.__annotations__)
+
+
+def resolve(options: RoundingOptions, shape: tuple[int, ...]) -> tuple[Rounding, Draws]:
+    """Check options: the rule, and where random bits come from."""
+    unknown = [name for name in options if name not in _OPTIONS]
+    if unknown:
+        raise TypeError(f"unknown option {unknown[0]!r}: {nearest_name(unknown[0], _OPTIONS)}")
+    mode = options.get("rounding", "nearest_even")
+    given = options.get("random_bits")
+    seed = options.get("seed")
+    rule = as_rounding(
+        mode,
+        options.get("subnormals", "gradual"),
+        options.get("inputs", "keep"),
+        options.get("saturate", False),
+        options.get("tininess", "after"),
+        0 if given is not None else seed,
+    )
+    if mode != "stochastic":
+        return rule, None
+    if given is not None:
+        bits = np.ascontiguousarray(np.broadcast_to(np.asarray(given, np.uint32), shape))
+        return rule, bits.reshape(-1)
+    return rule, key_of(int(seed or 0), int(options.get("call", 0)))
+
+
+def watching() -> str:
+    """What an operation asks of the backend beside results."""
+    return "counts" if events.counting() else ""
+
+
+def finish(
+    operation: str, outcome: Outcome, shape: tuple[int, ...], fmt: Format, out: npt.NDArray[Any] | None
+) -> Any:
+    """Record what happened and deliver the result."""
+    if outcome.counts is not None:
+        events.record(operation, outcome.counts)
+    return delivered(decoded(outcome.bits.reshape(shape), fmt), out)
+
+
+def round_to(
+    x: Any,
+    format: Any = "binary16",
+    *,
+    out: npt.NDArray[Any] | None = None,
+    **options: Unpack[RoundingOptions],
+) -> Any:
+    """Round numbers to a format, once.
+
+    Parameters
+    ----------
+    x : array_like
+        Real numbers: float16, bfloat16, 8-bit floats, float32, float64, integers, bool; any shape.
+    format : Format, str or dtype
+        The target.
+    out : array, optional
+        Where to put the result.
+    **options
+        The rounding options of the module. ``inputs="zero"`` looks at subnormals of the source's own format.
+
+    Returns
+    -------
+    array or scalar
+        Of ``format.dtype``; a format without a dtype (tf32, your own) comes as float32 that holds exact values.
+
+    Raises
+    ------
+    ValueError, TypeError
+        On unknown names and on complex, object or text data.
+
+    Examples
+    --------
+    >>> import fp16sim as fs
+    >>> fs.round_to([65519.0, 65520.0, 2.0**-25]).tolist()
+    [65504.0, inf, 0.0]
+    >>> hex(fs.round_to(1 + 2**-11 + 2**-40).view("uint16"))
+    '0x3c01'
+    >>> float(fs.round_to(0.1, "tf32"))
+    0.0999755859375
+    """
+    target = as_format(format)
+    values = as_values(x)
+    rule, draws = resolve(options, values.shape)
+    source = source_format(values)
+    flat = np.ascontiguousarray(values).reshape(-1)
+    backend = backends.current()
+    if source is None:
+        words = flat.astype(np.uint64 if values.dtype == np.uint64 else np.int64)
+        outcome = backend.convert_integers(words, target, rule, draws, watching())
+    else:
+        outcome = backend.convert(flat.view(source.uint), source, target, rule, draws, watching())
+    return finish("round_to", outcome, values.shape, target, out)
+
+
+def perform(
+    operation: str,
+    operands: tuple[Any, ...],
+    format: Any,
+    options: RoundingOptions,
+    watch: str,
+) -> tuple[Outcome, tuple[int, ...], Format]:
+    """Run an operation of the backend on broadcast operands."""
+    fmt = format_of_operands(operands, format)
+    shape, bits = broadcast(*(encoded(x, fmt) for x in operands))
+    rule, draws = resolve(options, shape)
+    return backends.current().elementwise(operation, bits, fmt, rule, draws, watch), shape, fmt
+
+
+def elementwise(
+    operation: str,
+    operands: tuple[Any, ...],
+    format: Any,
+    out: npt.NDArray[Any] | None,
+    options: RoundingOptions,
+) -> Any:
+    """Perform an operation for a public function."""
+    outcome, shape, fmt = perform(operation, operands, format, options, watching())
+    return finish(operation, outcome, shape, fmt, out)
+
+
+def raised_flags(
+    operation: str, *operands: Any, format: Any = None, **options: Unpack[RoundingOptions]
+) -> npt.NDArray[np.uint8]:
+    """Give the flags that each element of an operation raises, as the bits of ``flags.FLAG_NAMES``.
+
+    >>> raised_flags("divide", [1.0, 1.0, 0.0], [0.0, 3.0, 0.0]).tolist()
+    [16, 32, 8]
+    """
+    outcome, shape, _ = perform(operation, operands, format, options, "flags")
+    assert outcome.flags is not None
+    return outcome.flags.reshape(shape)
+
+
+def add(
+    a: Any,
+    b: Any,
+    *,
+    format: Any = None,
+    out: npt.NDArray[Any] | None = None,
+    **options: Unpack[RoundingOptions],
+) -> Any:
+    """Add, rounding the exact sum once.
+
+    Parameters
+    ----------
+    a, b : array_like
+        Arrays of one format, which broadcast; Python numbers are rounded to it (nearest even) first.
+    format : Format, str or dtype, optional
+        Needed where float32 arrays carry a format without a dtype (``"tf32"``); otherwise the operands tell.
+    out : array, optional
+        Where to put the result; may be an operand.
+    **options
+        The rounding options of the module.
+
+    Returns
+    -------
+    array or scalar
+        Of the format's dtype.
+
+    >>> import fp16sim as fs
+    >>> float(fs.add(2048.0, 1.0)), float(fs.add(2048.0, 1.0, rounding="toward_positive"))
+    (2048.0, 2050.0)
+    """
+    return elementwise("add", (a, b), format, out, options)
+
+
+def subtract(
+    a: Any,
+    b: Any,
+    *,
+    format: Any = None,
+    out: npt.NDArray[Any] | None = None,
+    **options: Unpack[RoundingOptions],
+) -> Any:
+    """Subtract, rounding the exact difference once; arguments as those of `add`.
+
+    >>> import fp16sim as fs
+    >>> float(fs.subtract(1.0, 1.0, rounding="toward_negative"))
+    -0.0
+    """
+    return elementwise("subtract", (a, b), format, out, options)
+
+
+def multiply(
+    a: Any,
+    b: Any,
+    *,
+    format: Any = None,
+    out: npt.NDArray[Any] | None = None,
+    **options: Unpack[RoundingOptions],
+) -> Any:
+    """Multiply, rounding the exact product once; arguments as those of `add`.
+
+    >>> import fp16sim as fs
+    >>> float(fs.multiply(256.0, 256.0)), float(fs.multiply(256.0, 256.0, saturate=True))
+    (inf, 65504.0)
+    """
+    return elementwise("multiply", (a, b), format, out, options)
+
+
+def divide(
+    a: Any,
+    b: Any,
+    *,
+    format: Any = None,
+    out: npt.NDArray[Any] | None = None,
+    **options: Unpack[RoundingOptions],
+) -> Any:
+    """Divide, rounding the exact quotient once; arguments as those of `add`.
+
+    >>> import fp16sim as fs
+    >>> float(fs.divide(1.0, 3.0)), float(fs.divide(1.0, 0.0))
+    (0.333251953125, inf)
+    """
+    return elementwise("divide", (a, b), format, out, options)
+
+
+def fma(
+    a: Any,
+    b: Any,
+    c: Any,
+    *,
+    format: Any = None,
+    out: npt.NDArray[Any] | None = None,
+    **options: Unpack[RoundingOptions],
+) -> Any:
+    """Multiply and add with one rounding, a * b + c; arguments as those of `add`.
+
+    fma(0, inf, NaN) raises invalid, as Berkeley SoftFloat has it.
+
+    >>> import fp16sim as fs
+    >>> x = fs.round_to(1 + 2**-10)
+    >>> float(fs.fma(x, x, -1.0)) - 2**-9, float(fs.subtract(fs.multiply(x, x), 1.0)) - 2**-9
+    (9.5367431640625e-07, 0.0)
+    """
+    return elementwise("fma", (a, b, c), format, out, options)
+
+
+def ieee_remainder(
+    a: Any,
+    b: Any,
+    *,
+    format: Any = None,
+    out: npt.NDArray[Any] | None = None,
+    **options: Unpack[RoundingOptions],
+) -> Any:
+    """Give a - b * n, exactly, with n the integer nearest to a / b, ties to even (IEEE 754-2019, 5.3.1).
+
+    NumPy's ``remainder`` is another function: it has the sign of b. Arguments as those of `add`.
+
+    >>> import fp16sim as fs
+    >>> float(fs.ieee_remainder(5.0, 3.0)), float(fs.ieee_remainder(4.0, 3.0))
+    (-1.0, 1.0)
+    """
+    return elementwise("ieee_remainder", (a, b), format, out, options)
+
+
+def minimum(
+    a: Any,
+    b: Any,
+    *,
+    format: Any = None,
+    out: npt.NDArray[Any] | None = None,
+    **options: Unpack[RoundingOptions],
+) -> Any:
+    """Give the smaller operand (IEEE 754-2019, 9.6): NaN propagates, -0 is below +0. Arguments as those of `add`.
+
+    >>> import fp16sim as fs
+    >>> float(fs.minimum(0.0, -0.0))
+    -0.0
+    """
+    return elementwise("minimum", (a, b), format, out, options)
+
+
+def maximum(
+    a: Any,
+    b: Any,
+    *,
+    format: Any = None,
+    out: npt.NDArray[Any] | None = None,
+    **options: Unpack[RoundingOptions],
+) -> Any:
+    """Give the larger operand (IEEE 754-2019, 9.6): NaN propagates, +0 is above -0. Arguments as those of `add`.
+
+    >>> import fp16sim as fs
+    >>> float(fs.maximum(float("nan"), 1.0))
+    nan
+    """
+    return elementwise("maximum", (a, b), format, out, options)
+
+
+def nextafter(
+    a: Any,
+    b: Any,
+    *,
+    format: Any = None,
+    out: npt.NDArray[Any] | None = None,
+    **options: Unpack[RoundingOptions],
+) -> Any:
+    """Give the value next to a in the direction of b, b where they are equal; raises no flag but invalid.
+
+    Arguments as those of `add`.
+
+    >>> import fp16sim as fs
+    >>> float(fs.nextafter(float("inf"), 0.0)), float(fs.nextafter(0.0, 1.0)) == 2**-24
+    (65504.0, True)
+    """
+    return elementwise("nextafter", (a, b), format, out, options)
+
+
+def ldexp(
+    x: Any,
+    n: Any,
+    *,
+    format: Any = None,
+    out: npt.NDArray[Any] | None = None,
+    **options: Unpack[RoundingOptions],
+) -> Any:
+    """Multiply by a power of two, rounding once (scaleB, IEEE 754-2019, 5.3.3).
+
+    Parameters
+    ----------
+    x : array_like
+        Of one format.
+    n : array_like of integers
+        Exponents of the power; broadcasts with `x`.
+    format, out, **options
+        As those of `add`.
+
+    >>> import fp16sim as fs
+    >>> fs.ldexp(1.0, [-24, -25, 16]).tolist()
+    [5.960464477539063e-08, 0.0, inf]
+    """
+    exponents = as_values(n)
+    if exponents.dtype.kind not in "iu":
+        raise TypeError(
+            f"n is {exponents.dtype}: the exponent of a power of two is an integer; pass integers"
+        )
+    fmt = format_of_operands((x,), format)
+    # Beyond +-2000 nothing changes any more for formats of up to 8 exponent bits.
+    whole = np.clip(exponents, -2000, 2000).astype(np.int64)
+    shape, operands = broadcast(encoded(x, fmt), whole)
+    rule, draws = resolve(options, shape)
+    outcome = backends.current().elementwise("ldexp", operands, fmt, rule, draws, watching())
+    return finish("ldexp", outcome, shape, fmt, out)
+
+
+def rint(
+    x: Any,
+    *,
+    format: Any = None,
+    out: npt.NDArray[Any] | None = None,
+    **options: Unpack[RoundingOptions],
+) -> Any:
+    """Round to an integral value in the mode, raising inexact where that changes it (IEEE 754-2019, 5.3.1).
+
+    Arguments as those of `add`.
+
+    >>> import fp16sim as fs
+    >>> fs.rint([0.5, 1.5, -0.25]).tolist()
+    [0.0, 2.0, -0.0]
+    """
+    return elementwise("rint", (x,), format, out, options)
+
+
+def logb(
+    x: Any,
+    *,
+    format: Any = None,
+    out: npt.NDArray[Any] | None = None,
+    **options: Unpack[RoundingOptions],
+) -> Any:
+    """Give the exponent of each value as a number of the format (IEEE 754-2019, 5.3.3); of zero, -infinity.
+
+    Arguments as those of `add`.
+
+    >>> import fp16sim as fs
+    >>> fs.logb([1.0, 6e-8, 65504.0]).tolist()
+    [0.0, -24.0, 15.0]
+    """
+    return elementwise("logb", (x,), format, out, options)

@@ -1,0 +1,157 @@
+"""How operands become encodings, and encodings arrays again: dtypes, broadcasting, ``out=``."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fp16sim.emulator import backends
+from fp16sim.emulator.backends.base import Encodings
+from fp16sim.emulator.formats import Format, as_format, binary16, binary32, binary64
+from fp16sim.emulator.rounding import Rounding
+
+__all__ = ["as_values", "broadcast", "decoded", "delivered", "encoded", "format_of_operands", "source_format"]
+
+_SOURCES = "float16, bfloat16, float8_e4m3fn, float8_e5m2, float32, float64, an integer or bool dtype"
+
+
+def as_values(x: Any) -> npt.NDArray[Any]:
+    """Make an array of real numbers, in native byte order.
+
+    Raises
+    ------
+    TypeError
+        On complex, object, text or wider-than-float64 data.
+    """
+    if isinstance(x, int) and not -(2**63) <= x < 2**64:
+        raise TypeError(
+            f"{x}: integers have up to 64 bits; pass float({x}), which rounds it to float64 first"
+        )
+    array = np.asarray(x)
+    if not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+    kind = array.dtype.kind
+    if kind == "c":
+        raise TypeError(
+            f"{array.dtype} array: fp16sim rounds real numbers; pass x.real and x.imag separately"
+        )
+    if kind not in "biuf" and source_format(array) is None:
+        raise TypeError(f"{array.dtype} array: fp16sim takes {_SOURCES}; convert with x.astype(float)")
+    if kind == "f" and array.dtype.itemsize > 8:
+        raise TypeError(
+            f"{array.dtype} array: fp16sim takes {_SOURCES}; x.astype(float) rounds it once before"
+        )
+    return array
+
+
+def source_format(array: npt.NDArray[Any]) -> Format | None:
+    """Find the format of a dtype, binary64 included; None for integers and the rest."""
+    if array.dtype == np.float64:
+        return binary64
+    try:
+        return as_format(array.dtype)
+    except ValueError:
+        return None
+
+
+def format_of_operands(operands: tuple[Any, ...], given: Any) -> Format:
+    """Find the one format of an operation: the given one, or that of the operands that are arrays.
+
+    Python numbers and lists have none of their own and follow the others; alone they are binary16.
+    """
+    if given is not None:
+        return as_format(given)
+    found: Format | None = None
+    for x in operands:
+        if not isinstance(x, (np.ndarray, np.generic)):
+            continue
+        here = source_format(as_values(x))
+        if here is None or here == binary64:
+            raise TypeError(
+                f"{x.dtype} array: an operation takes arrays of its format; round them first, for example "
+                "fp16sim.round_to(x, 'binary16')"
+            )
+        if found is not None and here != found:
+            raise TypeError(
+                f"{found.name} and {here.name}: the operands of an operation have one format; convert one with "
+                f"fp16sim.round_to(x, {found.name!r})"
+            )
+        found = here
+    return found or binary16
+
+
+def encoded(x: Any, fmt: Format) -> Encodings:
+    """Give the encodings of an operand of that format; a Python number or list is rounded to nearest first."""
+    array = as_values(x)
+    backend = backends.current()
+    if isinstance(x, (np.ndarray, np.generic)):
+        if array.dtype != fmt.dtype:
+            raise TypeError(
+                f"{array.dtype} array in an operation of {fmt.name}, which is kept as {fmt.dtype}; round it first: "
+                f"fp16sim.round_to(x, {fmt.name!r})"
+            )
+        if fmt.dtype.itemsize == fmt.uint.itemsize and as_format(fmt.dtype) == fmt:
+            return np.ascontiguousarray(array).view(fmt.uint).reshape(array.shape)
+        # A carrier: its float32 values must be values of the format.
+        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint32)
+        found = backend.convert(flat, binary32, fmt, Rounding(), watch="counts")
+        assert found.counts is not None
+        if found.counts[-1]:
+            raise ValueError(
+                f"a float32 carrier holds a value that {fmt.name} has not; round it first: "
+                f"fp16sim.round_to(x, {fmt.name!r})"
+            )
+        return found.bits.reshape(array.shape)
+    if array.dtype.kind in "biu":
+        words = array.astype(np.uint64 if array.dtype == np.uint64 else np.int64).reshape(-1)
+        return backend.convert_integers(words, fmt, Rounding()).bits.reshape(array.shape)
+    flat = np.ascontiguousarray(array, np.float64).reshape(-1).view(np.uint64)
+    return backend.convert(flat, binary64, fmt, Rounding()).bits.reshape(array.shape)
+
+
+def broadcast(*arrays: npt.NDArray[Any]) -> tuple[tuple[int, ...], list[npt.NDArray[Any]]]:
+    """Broadcast by NumPy's rules: (common shape, flat contiguous arrays)."""
+    shapes = [array.shape for array in arrays]
+    if all(shape == shapes[0] for shape in shapes):
+        return shapes[0], [np.ascontiguousarray(array).reshape(-1) for array in arrays]
+    try:
+        shape = np.broadcast_shapes(*shapes)
+    except ValueError:
+        raise ValueError(
+            f"shapes {' and '.join(map(str, shapes))} do not broadcast: going from the last axis, lengths must be "
+            "equal or 1; reshape one operand"
+        ) from None
+    return shape, [np.ascontiguousarray(np.broadcast_to(array, shape)).reshape(-1) for array in arrays]
+
+
+def decoded(bits: Encodings, fmt: Format) -> npt.NDArray[Any]:
+    """Give the array in ``fmt.dtype`` that encodings stand for."""
+    if fmt.dtype.itemsize == fmt.uint.itemsize and as_format(fmt.dtype) == fmt:
+        return bits.view(fmt.dtype)
+    return (
+        backends.current()
+        .convert(bits.reshape(-1), fmt, binary32, Rounding())
+        .bits.view(np.float32)
+        .reshape(bits.shape)
+    )
+
+
+def delivered(result: npt.NDArray[Any], out: npt.NDArray[Any] | None) -> Any:
+    """Return a result as NumPy does: into `out` if given, and a scalar for no dimension."""
+    if out is None:
+        return result[()] if result.ndim == 0 else result
+    if not isinstance(out, np.ndarray):
+        raise TypeError(
+            f"out={type(out).__name__}: pass an array of {result.dtype} with shape {result.shape}"
+        )
+    if out.dtype.newbyteorder("=") != result.dtype or out.shape != result.shape:
+        raise ValueError(
+            f"out has {out.dtype} and shape {out.shape}, the result {result.dtype} and {result.shape}; "
+            "pass an array like the result"
+        )
+    if not out.flags.writeable:
+        raise ValueError("out is read-only; pass a writable array")
+    out[...] = result
+    return out

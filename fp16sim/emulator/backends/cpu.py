@@ -1,0 +1,262 @@
+"""The fast backend: translates formats, rules and datapaths into calls of the numba kernels."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fp16sim.emulator.backends.base import Backend, Draws, Encodings, Outcome
+from fp16sim.emulator.datapath import Datapath
+from fp16sim.emulator.formats import Format, binary16, binary32, binary64
+from fp16sim.emulator.kernels import accumulate, half, loops
+from fp16sim.emulator.kernels.integer import Spec
+from fp16sim.emulator.kernels.operations import OPERATIONS
+from fp16sim.emulator.rounding import MODES, Rounding
+
+__all__ = ["CpuBackend"]
+
+_PLAIN = Rounding()
+_NO_FLAGS = np.empty(0, np.uint8)
+_NO_DRAWS = np.empty(0, np.uint32)
+_NO_KEY = 0
+
+_HALF_LOOPS = {
+    "add": half.add_half,
+    "subtract": half.subtract_half,
+    "multiply": half.multiply_half,
+    "divide": half.divide_half,
+    "fma": half.fma_half,
+}
+
+
+@lru_cache(maxsize=256)
+def spec_of(fmt: Format, rounding: Rounding = _PLAIN, key: int = _NO_KEY) -> Spec:
+    """Write a format and a rounding rule as the integers that kernels take."""
+    beyond = ((fmt.emax + 1 - fmt.emin) << fmt.fraction_bits) + (1 << fmt.fraction_bits)  # 2^(emax+1)
+    return Spec(
+        precision=fmt.precision,
+        emin=fmt.emin,
+        sign_bit=_signed(fmt.sign_bit),
+        max_bits=fmt.max_bits,
+        inf_bits=-1 if fmt.inf_bits is None else fmt.inf_bits,
+        nan_bits=fmt.nan_bits,
+        all_ones_nan=int(fmt.nan == "all_ones"),
+        no_subnormals=int(not fmt.subnormals),
+        mode=MODES.index(rounding.mode),
+        flush=int(rounding.subnormals == "flush"),
+        zero_inputs=int(rounding.inputs == "zero"),
+        saturate=int(rounding.saturate),
+        tiny_before=int(rounding.tininess == "before"),
+        overflow_gap=beyond - fmt.max_bits,
+        key=_signed(key),
+    )
+
+
+def _signed(word: int) -> int:
+    return word - 2**64 if word >> 63 else word
+
+
+def _is_mode_only(rounding: Rounding) -> bool:
+    """Whether nothing but the mode differs from the default; tininess shows in flags and flushing only."""
+    return rounding.subnormals == "gradual" and rounding.inputs == "keep" and not rounding.saturate
+
+
+class _Watch:
+    """The arrays in which a kernel leaves flags and counts."""
+
+    def __init__(self, watch: str, size: int) -> None:
+        self.watch = watch
+        self.flags = np.zeros(size, np.uint8) if watch == "flags" else _NO_FLAGS
+        self.counts = np.zeros(6, np.int64)
+
+    def outcome(self, bits: Encodings) -> Outcome:
+        return Outcome(
+            bits, self.flags if self.watch == "flags" else None, self.counts if self.watch else None
+        )
+
+
+def _drawn(draws: Draws) -> tuple[npt.NDArray[np.uint32], int]:
+    return (_NO_DRAWS, draws) if isinstance(draws, int) else (_NO_DRAWS if draws is None else draws, _NO_KEY)
+
+
+class CpuBackend(Backend):
+    """Loops in numba kernels. binary16 in default rounding takes the fast ones, all else 64-bit integers."""
+
+    name = "cpu"
+
+    def elementwise(
+        self,
+        operation: str,
+        operands: Sequence[Encodings],
+        fmt: Format,
+        rounding: Rounding,
+        draws: Draws = None,
+        watch: str = "",
+    ) -> Outcome:
+        """Perform an operation on 1-d arrays of equal length."""
+        out = np.empty(operands[0].size, fmt.uint)
+        fast = _HALF_LOOPS.get(operation)
+        if (
+            fast
+            and not watch
+            and fmt == binary16
+            and rounding.mode == "nearest_even"
+            and _is_mode_only(rounding)
+        ):
+            fast(*operands, out)
+            return Outcome(out, None, None)
+        seen = _Watch(watch, out.size)
+        bits, key = _drawn(draws)
+        padded = (*operands, operands[0], operands[0])[:3]
+        loops.elementwise_loop(
+            OPERATIONS.index(operation),
+            *padded,
+            0,
+            bits,
+            out,
+            seen.flags,
+            seen.counts,
+            spec_of(fmt, rounding, key),
+        )
+        return seen.outcome(out)
+
+    def convert(
+        self,
+        bits: Encodings,
+        source: Format,
+        target: Format,
+        rounding: Rounding,
+        draws: Draws = None,
+        watch: str = "",
+    ) -> Outcome:
+        """Round encodings of one format to another."""
+        out = np.empty(bits.size, target.uint)
+        if (
+            not watch
+            and _is_mode_only(rounding)
+            and self._convert_fast(bits, source, target, rounding, draws, out)
+        ):
+            return Outcome(out, None, None)
+        seen = _Watch(watch, out.size)
+        chosen, key = _drawn(draws)
+        reading = spec_of(source, Rounding(inputs=rounding.inputs))
+        loops.convert_loop(
+            bits, 0, chosen, out, seen.flags, seen.counts, reading, spec_of(target, rounding, key)
+        )
+        return seen.outcome(out)
+
+    @staticmethod
+    def _convert_fast(
+        bits: Encodings, source: Format, target: Format, rounding: Rounding, draws: Draws, out: Encodings
+    ) -> bool:
+        """Convert to or from binary16 by a loop of its own where there is one."""
+        if source == binary16 and target == binary32:
+            values = out.view(np.float32)
+            half.widen_half(bits, values)
+            values[np.isnan(values)] = np.nan
+            return True
+        if target != binary16 or source not in (binary32, binary64):
+            return False
+        double = source == binary64
+        if rounding.mode == "stochastic":
+            if not isinstance(draws, int):
+                return False
+            loop = half.narrow_double_stochastic if double else half.narrow_single_stochastic
+            loop(bits, 0, _signed(draws), out)
+        elif rounding.mode == "nearest_even" and not double:
+            half.narrow_single(bits.view(np.float32), out)
+        else:
+            half.NARROW[MODES.index(rounding.mode), double](bits, out)
+        return True
+
+    def convert_integers(
+        self,
+        values: npt.NDArray[Any],
+        target: Format,
+        rounding: Rounding,
+        draws: Draws = None,
+        watch: str = "",
+    ) -> Outcome:
+        """Round 64-bit integers, signed or not, to a format."""
+        out = np.empty(values.size, target.uint)
+        seen = _Watch(watch, out.size)
+        chosen, key = _drawn(draws)
+        negative = values < 0
+        # The magnitude of -2^63 is 2^63 as an unsigned integer: negation wraps to it.
+        magnitude = np.where(negative, 0 - values.astype(np.uint64), values.astype(np.uint64))
+        loops.integer_loop(
+            negative, magnitude, 0, chosen, out, seen.flags, seen.counts, spec_of(target, rounding, key)
+        )
+        return seen.outcome(out)
+
+    def matmul(
+        self,
+        a: Encodings,
+        b: Encodings,
+        c: Encodings,
+        fmt: Format,
+        datapath: Datapath,
+        out_format: Format,
+        watch: str = "",
+    ) -> Outcome:
+        """Multiply (m, k) by (k, n) on top of `c`, (m, n) in the accumulator's format."""
+        inner = datapath.accumulator
+        if watch:
+            seen = _Watch("counts", 0)
+            total = c.copy()
+            accumulate.matmul_counted(
+                self._encoded(a, fmt, inner),
+                self._encoded(b, fmt, inner),
+                total,
+                seen.flags,
+                seen.counts,
+                spec_of(inner),
+            )
+            return self._finish(total, inner, out_format, seen)
+        kernel = accumulate.matmul_single if inner == binary32 else accumulate.matmul_half
+        carried = self._carried(c, inner).copy()
+        kernel(self._carried(a, fmt), self._carried(b, fmt), carried)
+        return self._narrowed(carried, out_format)
+
+    def sum(
+        self, a: Encodings, fmt: Format, datapath: Datapath, out_format: Format, watch: str = ""
+    ) -> Outcome:
+        """Sum (outer, n, inner) over n, in order, from +0."""
+        inner = datapath.accumulator
+        shape = (a.shape[0], a.shape[2])
+        if watch:
+            seen = _Watch("counts", 0)
+            total = np.zeros(shape, inner.uint)
+            accumulate.sum_counted(
+                self._encoded(a, fmt, inner), total, seen.flags, seen.counts, spec_of(inner)
+            )
+            return self._finish(total, inner, out_format, seen)
+        carried = np.zeros(shape, np.float32)
+        kernel = accumulate.sum_single if inner == binary32 else accumulate.sum_half
+        kernel(self._carried(a, fmt), carried)
+        return self._narrowed(carried, out_format)
+
+    def _encoded(self, bits: Encodings, source: Format, target: Format) -> Encodings:
+        if source == target:
+            return bits
+        return self.convert(bits.reshape(-1), source, target, _PLAIN).bits.reshape(bits.shape)
+
+    def _carried(self, bits: Encodings, fmt: Format) -> npt.NDArray[np.float32]:
+        """Give binary16 or binary32 encodings as float32 values."""
+        return self._encoded(bits, fmt, binary32).view(np.float32)
+
+    def _narrowed(self, carried: npt.NDArray[np.float32], out_format: Format) -> Outcome:
+        carried[np.isnan(carried)] = np.nan
+        return Outcome(self._encoded(carried.view(np.uint32), binary32, out_format), None, None)
+
+    def _finish(self, total: Encodings, inner: Format, out_format: Format, seen: _Watch) -> Outcome:
+        if inner == out_format:
+            return seen.outcome(total)
+        last = self.convert(total.reshape(-1), inner, out_format, _PLAIN, watch="counts")
+        assert last.counts is not None
+        seen.counts += last.counts
+        return seen.outcome(last.bits.reshape(total.shape))

@@ -1,0 +1,52 @@
+"""The one jit wrapper: strict floating point, no GIL, and an on-disk cache that cannot go stale."""
+
+from __future__ import annotations
+
+import hashlib
+import platform
+from pathlib import Path
+
+import llvmlite.binding
+import numba
+
+__all__ = ["HAS_HALF_CONVERSION", "KERNEL_SOURCES", "jit", "target_features"]
+
+
+def _digest_of_sources() -> str:
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+KERNEL_SOURCES = _digest_of_sources()
+"""Digest of all kernel sources. numba's cache looks at one file only and misses changes of helpers in others."""
+
+
+def jit(function):
+    """Compile lazily, without fastmath (numba contracts nothing then) and without the GIL.
+
+    Never give one Python function to two jits with different options: numba's cache does not tell them apart.
+    """
+    try:
+        dispatcher = numba.njit(function, nogil=True, cache=True, fastmath=False, error_model="numpy")
+    except RuntimeError:  # no folder to keep the cache in
+        return numba.njit(function, nogil=True, fastmath=False, error_model="numpy")
+    if not numba.config.DISABLE_JIT:
+        kept = dispatcher._cache._cache_file
+        kept._source_stamp = (kept._source_stamp, KERNEL_SOURCES)
+    return dispatcher
+
+
+def target_features() -> set[str]:
+    """Features of the processor that numba compiles for, ``NUMBA_CPU_FEATURES`` respected."""
+    chosen = numba.config.CPU_FEATURES
+    if chosen is None:
+        return {name for name, has in llvmlite.binding.get_host_cpu_features().items() if has}
+    return {name[1:] for name in chosen.split(",") if name.startswith("+")}
+
+
+HAS_HALF_CONVERSION = not numba.config.DISABLE_JIT and (
+    "f16c" in target_features() or platform.machine() in ("aarch64", "arm64")
+)
+"""Whether the processor converts float32 to binary16 and back; elsewhere LLVM would emit a call that nobody has."""

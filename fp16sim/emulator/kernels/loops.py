@@ -1,0 +1,56 @@
+"""Loops over arrays of encodings around the integer operations: results, flags of each element, and their counts.
+
+`draws` and `flags` may be empty: then random bits come from the key, and flags are only counted.
+"""
+
+from __future__ import annotations
+
+from fp16sim.emulator.kernels.hashing import random_bits
+from fp16sim.emulator.kernels.integer import STOCHASTIC
+from fp16sim.emulator.kernels.jit import jit
+from fp16sim.emulator.kernels.operations import apply, convert, convert_integer
+
+__all__ = ["convert_loop", "elementwise_loop", "integer_loop"]
+
+
+@jit
+def draw_for(i, first, draws, spec):
+    """The 32 bits of element i of a piece that starts at index `first` of the whole."""
+    if spec.mode != STOCHASTIC:
+        return 0
+    if draws.size:
+        return int(draws[i])
+    return int(random_bits(spec.key, first + i))
+
+
+@jit
+def record(i, raised, flags, counts):
+    """Keep the flags of element i where wanted, and count them."""
+    if flags.size:
+        flags[i] = raised
+    if raised:
+        for place in range(6):
+            counts[place] += (raised >> place) & 1
+
+
+@jit
+def elementwise_loop(operation, a, b, c, first, draws, out, flags, counts, spec):
+    for i in range(out.size):
+        out[i], raised = apply(
+            operation, int(a[i]), int(b[i]), int(c[i]), spec, draw_for(i, first, draws, spec)
+        )
+        record(i, raised, flags, counts)
+
+
+@jit
+def convert_loop(a, first, draws, out, flags, counts, source, target):
+    for i in range(out.size):
+        out[i], raised = convert(int(a[i]), 0, 0, source, target, draw_for(i, first, draws, target))
+        record(i, raised, flags, counts)
+
+
+@jit
+def integer_loop(negative, magnitude, first, draws, out, flags, counts, target):
+    for i in range(out.size):
+        out[i], raised = convert_integer(negative[i], magnitude[i], target, draw_for(i, first, draws, target))
+        record(i, raised, flags, counts)
