@@ -50,10 +50,13 @@ def sum(
     bits = encoded(x, fmt)
     if axis is not None and not -bits.ndim <= axis < bits.ndim:
         raise ValueError(f"axis={axis}: an array of shape {bits.shape} has axes 0 to {bits.ndim - 1}")
-    shape = () if axis is None else bits.shape[: axis % bits.ndim] + bits.shape[axis % bits.ndim + 1 :]
-    outer = 1 if axis is None else prod(bits.shape[: axis % bits.ndim])
-    length = bits.size if axis is None else bits.shape[axis]
-    cube = np.ascontiguousarray(bits).reshape(outer, length, prod(shape) // max(outer, 1))
+    shape: tuple[int, ...]
+    if axis is None:
+        shape, cube = (), bits.reshape(1, -1, 1)
+    else:
+        before, after = bits.shape[: axis % bits.ndim], bits.shape[axis % bits.ndim + 1 :]
+        shape, cube = before + after, bits.reshape(prod(before), bits.shape[axis], prod(after))
+    cube = np.ascontiguousarray(cube)
     outcome = backends.current().sum(cube, fmt, path, target, "counts" if events.counting() else "")
     if outcome.counts is not None:
         events.record("sum", outcome.counts)

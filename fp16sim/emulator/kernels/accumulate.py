@@ -1,9 +1,11 @@
-"""Dot products and sums in plain loops: strictly sequential in k, so one result for every blocking and thread count.
+"""Dot products and sums in plain loops, strictly sequential in k: one result for every blocking.
 
 Carriers are float32 and the loops run over a row of the result, which LLVM vectorises; nothing is contracted.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from fp16sim.emulator.kernels.half import round_to_half, widen
 from fp16sim.emulator.kernels.jit import jit
@@ -56,9 +58,9 @@ def matmul_counted(a, b, out, flags, counts, spec):
     """out += a @ b on encodings of the accumulator's format, counting the flags of every rounding."""
     for i in range(a.shape[0]):
         for j in range(b.shape[1]):
-            total = int(out[i, j])
+            total = np.int64(out[i, j])
             for k in range(a.shape[1]):
-                product, raised = multiply(int(a[i, k]), int(b[k, j]), 0, spec, 0)
+                product, raised = multiply(np.int64(a[i, k]), np.int64(b[k, j]), 0, spec, 0)
                 record(0, raised, flags, counts)
                 total, raised = add(total, product, 0, spec, 0)
                 record(0, raised, flags, counts)
@@ -70,8 +72,8 @@ def sum_counted(a, out, flags, counts, spec):
     """out[o, i] += a[o, :, i] on encodings, counting the flags of every rounding."""
     for o in range(a.shape[0]):
         for i in range(a.shape[2]):
-            total = int(out[o, i])
+            total = np.int64(out[o, i])
             for n in range(a.shape[1]):
-                total, raised = add(total, int(a[o, n, i]), 0, spec, 0)
+                total, raised = add(total, np.int64(a[o, n, i]), 0, spec, 0)
                 record(0, raised, flags, counts)
             out[o, i] = total

@@ -1,6 +1,7 @@
-"""binary16 at memory speed: conversion by hardware where it exists, arithmetic through exact or innocuous carriers.
+"""binary16 at memory speed: conversion by hardware where it exists, arithmetic through wider carriers.
 
-Every loop takes and gives contiguous one-dimensional arrays; encodings are uint16. NaN becomes 0x7e00 at the store.
+Every loop takes and gives contiguous one-dimensional arrays; encodings are uint16. NaN becomes 0x7e00 at the
+store.
 """
 
 from __future__ import annotations
@@ -78,8 +79,8 @@ def convert_from_half(typing, x):
 def make_rounded(word, fraction_bits, bias):
     """Write the rounding of a binary32 or binary64 encoding to binary16 in branch-free `word` integers.
 
-    `word` is the unsigned type of the source's width. Each step is cast to it: numba would carry 32-bit arithmetic
-    on in 64 bits, and mix signed and unsigned 64-bit integers to float64.
+    `word` is the unsigned type of the source's width. Each step is cast to it: numba would carry 32-bit
+    arithmetic on in 64 bits, and mix signed and unsigned 64-bit integers to float64.
     """
     exponent_bits = 8 if fraction_bits == 23 else 11
     last = word(fraction_bits + exponent_bits)  # the highest shift, and the place of the sign
@@ -188,7 +189,8 @@ def narrow_single(a, out):
 
 @jit
 def add_half(a, b, out):
-    # 24 >= 2 * 11 + 2: rounding a float32 sum, product or quotient of halves again is innocuous (Figueroa 1995).
+    # 24 >= 2 * 11 + 2: rounding a float32 sum, product or quotient of halves again is innocuous
+    # (Figueroa, When is double rounding innocuous?, 1995).
     for i in range(out.size):
         out[i] = store(widen(a[i]) + widen(b[i]))
 
@@ -213,7 +215,8 @@ def divide_half(a, b, out):
 
 @jit
 def fma_half(a, b, c, out):
-    # The product of two halves is exact in float64, and the sum's rounding to 53 bits is innocuous for nearest.
+    # The product of two halves is exact in float64, and rounding the sum to 53 bits first is innocuous for
+    # nearest even.
     for i in range(out.size):
         exact = np.float64(widen(a[i])) * np.float64(widen(b[i])) + np.float64(widen(c[i]))
         out[i] = rounded_double(bits_of_double(exact), NEAREST_EVEN, np.uint64(0))

@@ -1,8 +1,8 @@
 """Rounding in 64-bit integers, for any format and mode: the fast twin of ``reference.round_value``.
 
-An exact result arrives as ``(-1)^negative * (significand + rest) * 2^exponent`` with an integer significand below
-2^62 and a rest in [0, 1) of which only is known whether it is zero (`sticky`). A nonzero rest is allowed only
-below significands of at least precision + 34 bits, so that the rest lies under the 32 fraction bits which
+An exact result arrives as ``(-1)^negative * (significand + rest) * 2^exponent`` with an integer significand
+below 2^62 and a rest in [0, 1) of which only is known whether it is zero (`sticky`). A nonzero rest is allowed
+only below significands of at least precision + 34 bits, so that the rest lies under the 32 fraction bits which
 stochastic rounding looks at.
 """
 

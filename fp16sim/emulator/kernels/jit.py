@@ -20,7 +20,7 @@ def _digest_of_sources() -> str:
 
 
 KERNEL_SOURCES = _digest_of_sources()
-"""Digest of all kernel sources. numba's cache looks at one file only and misses changes of helpers in others."""
+"""Digest of all kernel sources: numba's cache looks at one file and misses changes of helpers in others."""
 
 
 def jit(function):
@@ -49,4 +49,4 @@ def target_features() -> set[str]:
 HAS_HALF_CONVERSION = not numba.config.DISABLE_JIT and (
     "f16c" in target_features() or platform.machine() in ("aarch64", "arm64")
 )
-"""Whether the processor converts float32 to binary16 and back; elsewhere LLVM would emit a call that nobody has."""
+"""Whether the processor converts float32 to binary16 and back; elsewhere LLVM would call what nobody has."""

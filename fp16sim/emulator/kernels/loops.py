@@ -1,9 +1,11 @@
-"""Loops over arrays of encodings around the integer operations: results, flags of each element, and their counts.
+"""Loops over arrays of encodings around the integer operations: results, each element's flags, and counts.
 
 `draws` and `flags` may be empty: then random bits come from the key, and flags are only counted.
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from fp16sim.emulator.kernels.hashing import random_bits
 from fp16sim.emulator.kernels.integer import STOCHASTIC
@@ -19,8 +21,8 @@ def draw_for(i, first, draws, spec):
     if spec.mode != STOCHASTIC:
         return 0
     if draws.size:
-        return int(draws[i])
-    return int(random_bits(spec.key, first + i))
+        return np.int64(draws[i])
+    return np.int64(random_bits(spec.key, first + i))
 
 
 @jit
@@ -37,7 +39,7 @@ def record(i, raised, flags, counts):
 def elementwise_loop(operation, a, b, c, first, draws, out, flags, counts, spec):
     for i in range(out.size):
         out[i], raised = apply(
-            operation, int(a[i]), int(b[i]), int(c[i]), spec, draw_for(i, first, draws, spec)
+            operation, np.int64(a[i]), np.int64(b[i]), np.int64(c[i]), spec, draw_for(i, first, draws, spec)
         )
         record(i, raised, flags, counts)
 
@@ -45,7 +47,7 @@ def elementwise_loop(operation, a, b, c, first, draws, out, flags, counts, spec)
 @jit
 def convert_loop(a, first, draws, out, flags, counts, source, target):
     for i in range(out.size):
-        out[i], raised = convert(int(a[i]), 0, 0, source, target, draw_for(i, first, draws, target))
+        out[i], raised = convert(np.int64(a[i]), 0, 0, source, target, draw_for(i, first, draws, target))
         record(i, raised, flags, counts)
 
 

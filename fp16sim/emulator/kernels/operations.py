@@ -1,10 +1,12 @@
 """The operations on encodings, in 64-bit integers: exact result first, then one rounding.
 
-Each takes (a, b, c, spec, draw) and returns (encoding, flags); those of fewer operands ignore the others, so that
-one loop runs them all (see loops.py).
+Each takes (a, b, c, spec, draw) and returns (encoding, flags); those of fewer operands ignore the others, so
+that one loop runs them all (see loops.py).
 """
 
 from __future__ import annotations
+
+import numpy as np
 
 from fp16sim.emulator.kernels.integer import (
     DIVIDE_BY_ZERO,
@@ -12,7 +14,6 @@ from fp16sim.emulator.kernels.integer import (
     INEXACT,
     INFINITE,
     INVALID,
-    NEAREST_EVEN,
     QUIET,
     SIGNALLING,
     TOWARD_NEGATIVE,
@@ -40,8 +41,8 @@ def not_a_number(spec, invalid):
 def sum_exactly(a_negative, a, a_exponent, b_negative, b, b_exponent, spec, draw):
     """Round the sum of two finite numbers (significands below 2^48) once.
 
-    Both are aligned to 61 bits. Bits are lost from the smaller one only when it starts 13 or more places lower, so
-    no cancellation is left, and the lost rest is subtracted as one unit less and a positive rest.
+    Both are aligned to 61 bits. Bits are lost from the smaller one only when it starts 13 or more places lower,
+    so no cancellation is left, and the lost rest is subtracted as one unit less and a positive rest.
     """
     if a == 0 and b == 0:
         negative = a_negative if a_negative == b_negative else spec.mode == TOWARD_NEGATIVE
@@ -261,7 +262,7 @@ def ldexp(a, b, c, spec, draw):
 @jit
 def logb(a, b, c, spec, draw):
     """Exponent of the value as a number of the format."""
-    kind, negative, significand, exponent = unpack(a, spec)
+    kind, _, significand, exponent = unpack(a, spec)
     if kind >= QUIET:
         return not_a_number(spec, kind == SIGNALLING)
     if kind == INFINITE:
@@ -313,18 +314,23 @@ def maximum(a, b, c, spec, draw):
 
 @jit
 def nextafter(a, b, c, spec, draw):
-    """The neighbour of a in the direction of b; b itself where they are equal. Raises nothing but invalid."""
-    a_kind, a_negative, a_significand, a_exponent = unpack(a, spec)
-    b_kind, b_negative, b_significand, b_exponent = unpack(b, spec)
+    """The neighbour of a towards b; b itself where they are equal. Raises nothing but invalid."""
+    a_kind, a_negative, _, _ = unpack(a, spec)
+    b_kind, b_negative, _, _ = unpack(b, spec)
     if a_kind >= QUIET or b_kind >= QUIET:
         return not_a_number(spec, a_kind == SIGNALLING or b_kind == SIGNALLING)
-    # Subnormals that are read as zero, or do not exist, are skipped over as well.
-    smallest = 1 << (spec.precision - 1) if spec.zero_inputs or spec.flush or spec.no_subnormals else 1
-    start = a & ~spec.sign_bit if a_kind == INFINITE or a_significand else 0
-    goal = b & ~spec.sign_bit if b_kind == INFINITE or b_significand else 0
+    # Where subnormals are flushed, read as zero or missing, the neighbours of zero are the smallest normals.
+    skips = spec.zero_inputs or spec.flush or spec.no_subnormals
+    smallest = 1 << (spec.precision - 1) if skips else 1
+    start = a & ~spec.sign_bit
+    goal = b & ~spec.sign_bit
+    start = start if start >= smallest else 0
+    goal = goal if goal >= smallest else 0
     from_value = -start if a_negative else start
     to_value = -goal if b_negative else goal
     if from_value == to_value:
+        if b_kind == INFINITE:
+            return infinity(b_negative, spec, 0)
         return (spec.sign_bit if b_negative else 0) | goal, 0
     if start == 0:
         return (spec.sign_bit if to_value < 0 else 0) | smallest, 0
@@ -352,8 +358,8 @@ def convert(a, b, c, source, target, draw):
 def convert_integer(negative, magnitude, target, draw):
     """Round an integer of up to 64 bits to a format."""
     if magnitude >> 62:  # two bits too many: they become the rest below a significand of 60 bits or more
-        return round_pack(negative, int(magnitude >> 2), 2, (magnitude & 3) != 0, target, draw)
-    return round_pack(negative, int(magnitude), 0, False, target, draw)
+        return round_pack(negative, np.int64(magnitude >> 2), 2, (magnitude & 3) != 0, target, draw)
+    return round_pack(negative, np.int64(magnitude), 0, False, target, draw)
 
 
 @jit
