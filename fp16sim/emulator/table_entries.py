@@ -149,7 +149,7 @@ def make_entries(function: OneArgument, name: str) -> Entries:
         table.flags[zero] = np.where(table.lower[zero] & 0x7FFF == _INF, DIVIDE_BY_ZERO, 0)
     outside = evaluated & (values < function.lowest)
     table.flags[outside] = INVALID
-    pole = evaluated & (values == function.lowest)
+    pole = evaluated & ~infinite & (values == function.lowest)
     table.lower[pole] = _INF | 0x8000
     table.flags[pole] = DIVIDE_BY_ZERO
     evaluated &= ~outside & ~pole
@@ -181,7 +181,7 @@ def _place(
     # Exponent of the value; a power of two less something lies below it.
     fraction, exponent = np.frexp(hi)
     exponent = exponent - 1 - ((fraction == 0.5) & (lo < 0))
-    exponent = np.maximum(exponent, binary16.emin)
+    exponent = np.where(hi == 0, binary16.emin, np.maximum(exponent, binary16.emin))
     # In units of 2^-33 of the spacing. Scaling is exact; hi is below 2^44, so its floor and rest are exact.
     scale = power_of_two(binary16.fraction_bits + 33 - exponent)
     hi, lo = hi * scale, lo * scale
