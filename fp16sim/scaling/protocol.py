@@ -1,0 +1,177 @@
+"""What a loss scaler is: its input, its output, and the steps around it that have a default.
+
+An object with only `scale` and `update` is a valid scaler.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar, runtime_checkable
+
+import numpy as np
+import numpy.typing as npt
+
+from fp16sim.autograd.arithmetic import round_array
+from fp16sim.autograd.tensor import Tensor
+from fp16sim.emulator.formats import nearest_name
+
+__all__ = ["Decision", "Observation", "Scaler", "observe", "scale_loss", "unscale"]
+
+Self = TypeVar("Self")
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What a step showed.
+
+    Attributes
+    ----------
+    overflow : bool, or mapping of group to bool
+        Whether a scaled gradient was infinite or NaN.
+    nan : bool
+        Whether one was NaN.
+    checked : bool
+        Whether the gradients were looked at.
+    amax : float, mapping of group to float, or None
+        Largest \\|unscaled gradient\\| in float64 before any flush; infinite if it overflowed.
+    """
+
+    overflow: bool | Mapping[str, bool] = False
+    nan: bool = False
+    checked: bool = True
+    amax: float | Mapping[str, float] | None = None
+
+    @property
+    def overflowed(self) -> bool:
+        """Whether any group overflowed.
+
+        >>> Observation(overflow={"a": False, "b": True}).overflowed
+        True
+        """
+        return any(self.overflow.values()) if isinstance(self.overflow, Mapping) else bool(self.overflow)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What to do with the gradients of the step.
+
+    Attributes
+    ----------
+    apply : bool, or mapping of group to bool
+        Whether the optimizer moves.
+    divide_by : float, or mapping of group to float
+        The scale to divide out.
+    method : {"reciprocal", "divide"}
+        Multiply by the reciprocal, taken in binary64 and rounded to the format of unscaling; or divide.
+    dtype : {"float32", "tensor"}
+        Unscale in float32, or in the gradient's own format.
+    advance : bool or None
+        Whether counters and schedules move; None: as `apply`.
+    stop : str or None
+        A reason to stop training, which `fit` raises.
+    """
+
+    apply: bool | Mapping[str, bool]
+    divide_by: float | Mapping[str, float]
+    method: str = "reciprocal"
+    dtype: str = "float32"
+    advance: bool | None = None
+    stop: str | None = None
+
+    def __post_init__(self) -> None:
+        for field, valid in (("method", ("reciprocal", "divide")), ("dtype", ("float32", "tensor"))):
+            value = getattr(self, field)
+            if value not in valid:
+                raise ValueError(f"unknown {field} {value!r}: {nearest_name(value, valid)}")
+
+
+@runtime_checkable
+class Scaler(Protocol):
+    """A loss-scaling algorithm as a value."""
+
+    @property
+    def scale(self) -> float | Mapping[str, float]:
+        """What the next loss is multiplied by."""
+
+    def update(self: Self, observation: Observation) -> tuple[Self, Decision]:
+        """Give the next scaler and what to do with this step; `self` does not change."""
+
+
+def scale_loss(scaler: Any, loss: Tensor) -> Tensor:
+    """Multiply a loss by the scale, by the scaler's own `scale_loss` if it has one.
+
+    The default rounds the scale to the format of the loss and multiplies there: in float16 a scale of 65536
+    is infinite.
+    """
+    if hasattr(scaler, "scale_loss"):
+        scaled: Tensor = scaler.scale_loss(loss)
+        return scaled
+    return loss * single_scale(scaler)
+
+
+def observe(scaler: Any, gradients: Sequence[Array | None]) -> Observation:
+    """Look at the scaled gradients, by the scaler's own `observe` if it has one.
+
+    The default tests every element. `amax` is the largest magnitude divided by the scale, in float64.
+    """
+    if hasattr(scaler, "observe"):
+        observation: Observation = scaler.observe(gradients)
+        return observation
+    largest, nan = 0.0, False
+    for gradient in gradients:
+        if gradient is not None and gradient.size:
+            peak = float(np.max(np.abs(gradient)))  # NaN if any element is
+            nan = nan or math.isnan(peak)
+            largest = max(largest, math.inf if math.isnan(peak) else peak)
+    scale = single_scale(scaler)
+    amax = largest / scale if scale else math.inf
+    return Observation(overflow=math.isinf(largest), nan=nan, amax=amax)
+
+
+def unscale(gradient: Array, decision: Decision) -> Array:
+    """Divide the scale out of a gradient, as the decision says.
+
+    Parameters
+    ----------
+    gradient : float16 or float32 array
+    decision : Decision
+        With one scale, not a mapping.
+
+    Returns
+    -------
+    array
+        Float32, or the gradient's dtype for ``dtype="tensor"``; one rounding. The reciprocal is 1 / scale in
+        binary64, rounded to that dtype.
+
+    Examples
+    --------
+    >>> unscale(np.float16([8.0]), Decision(True, 8.0))
+    array([1.], dtype=float32)
+    """
+    if isinstance(decision.divide_by, Mapping):
+        raise TypeError("a decision with a scale for each group: pass the scale of this gradient's group")
+    dtype = np.dtype(np.float32) if decision.dtype == "float32" else gradient.dtype
+    scale = np.float64(decision.divide_by)
+    with np.errstate(all="ignore"):
+        factor = 1.0 / scale if decision.method == "reciprocal" else scale
+        factor_array = np.asarray(factor).astype(np.float32)
+        wide = round_array(gradient, np.float32)
+        if dtype == np.float16:
+            # float16 operands: the float32 product or quotient rounds once more, innocuously (24 >= 2 * 11 +
+            # 2).
+            factor_array = round_array(round_array(np.asarray(factor), np.float16), np.float32)
+        result = wide * factor_array if decision.method == "reciprocal" else wide / factor_array
+        return round_array(np.asarray(result), dtype)
+
+
+def single_scale(scaler: Any) -> float:
+    """Give the scale of a scaler that has one for all gradients."""
+    scale = scaler.scale
+    if isinstance(scale, Mapping):
+        raise TypeError(
+            f"{type(scaler).__name__} has a scale for each group: use it with a step that has groups"
+        )
+    return float(scale)

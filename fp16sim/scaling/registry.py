@@ -1,0 +1,129 @@
+"""Loss scalers by name."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import fields
+from typing import Any
+
+from fp16sim.emulator.formats import nearest_name
+from fp16sim.scaling.none import NoScaler
+from fp16sim.scaling.protocol import Scaler
+from fp16sim.scaling.state import SavedScaler
+from fp16sim.scaling.static import StaticScaler
+from fp16sim.scaling.torch import TorchScaler
+
+__all__ = ["as_scaler", "from_json", "make", "names", "parse"]
+
+_KINDS: dict[str, type[SavedScaler]] = {kind.name: kind for kind in (NoScaler, StaticScaler, TorchScaler)}
+
+
+def names() -> list[str]:
+    """List the names that :func:`make` takes.
+
+    >>> names()
+    ['none', 'static', 'torch']
+    """
+    return sorted(_KINDS)
+
+
+def make(name: str, **options: Any) -> Any:
+    """Make a loss scaler.
+
+    Parameters
+    ----------
+    name : str
+        One of :func:`names`.
+    **options
+        The scaler's own; an error lists them with their defaults.
+
+    Raises
+    ------
+    ValueError
+        On an unknown name or option, or an impossible value.
+
+    Examples
+    --------
+    >>> make("static", scale=8).scale
+    8.0
+    """
+    kind = _find(name)
+    defaults = {field.name: field.default for field in fields(kind)}  # type: ignore[arg-type]
+    for option in options:
+        if option not in kind.options:
+            valid = ", ".join(f"{key}={defaults[key]!r}" for key in kind.options)
+            hint = f"{nearest_name(option, kind.options)} Valid: {valid}" if valid else "it takes none"
+            raise ValueError(f"unknown option {option!r} of scaler {name!r}: {hint}")
+    return kind(**options)
+
+
+def parse(text: str) -> Any:
+    """Make a loss scaler from ``NAME[,key=value...]``.
+
+    Parameters
+    ----------
+    text : str
+        Values are integers, decimal numbers, or powers such as ``2**16``.
+
+    Examples
+    --------
+    >>> parse("torch,init_scale=2**10,growth_interval=50").scale
+    1024.0
+    """
+    name, *pairs = (part.strip() for part in text.split(","))
+    options = {}
+    for pair in pairs:
+        key, equals, value = (part.strip() for part in pair.partition("="))
+        if not (key and equals and value):
+            raise ValueError(
+                f"{pair!r} in scaler {text!r}: write options as key=value, such as 'static,scale=8'"
+            )
+        if key in options:
+            raise ValueError(f"{key!r} stands twice in scaler {text!r}: keep one")
+        options[key] = _number(key, value)
+    return make(name, **options)
+
+
+def as_scaler(scaler: Any) -> Any:
+    """Take a scaler as it is, or make one from text."""
+    if isinstance(scaler, str):
+        return parse(scaler)
+    if not isinstance(scaler, Scaler):
+        raise TypeError(
+            f"a {type(scaler).__name__} is no scaler: it needs `scale` and `update`, or be a name"
+        )
+    return scaler
+
+
+def from_json(text: str) -> Any:
+    """Restore a scaler, its counters included, from what its ``to_json`` wrote.
+
+    >>> from_json(make("static", scale=8).to_json()) == make("static", scale=8)
+    True
+    """
+    try:
+        state = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not JSON ({error}): pass what to_json wrote") from None
+    if not isinstance(state, dict) or not isinstance(state.get("scaler"), str):
+        raise ValueError("no 'scaler' entry in this JSON: pass what to_json wrote")
+    kind = _find(state.pop("scaler"))
+    return kind.from_state(state)
+
+
+def _find(name: str) -> type[SavedScaler]:
+    if name not in _KINDS:
+        raise ValueError(f"unknown scaler {name!r}: {nearest_name(name, names())}")
+    return _KINDS[name]
+
+
+def _number(key: str, text: str) -> int | float:
+    power = re.fullmatch(r"(\d+)(?:\*\*|\^)(-?\d{1,4})", text)
+    try:
+        if power:
+            base, exponent = int(power[1]), int(power[2])
+            return base**exponent if exponent >= 0 else float(base) ** exponent
+        return int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
+    except (ValueError, OverflowError, ZeroDivisionError):
+        raise ValueError(f"{key}={text!r}: write a number, such as 8, 0.5 or 2**16") from None

@@ -1,0 +1,65 @@
+"""Saving a scaler: every field of the dataclass, options and counters alike, as JSON."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import asdict, fields
+from typing import Any, ClassVar, TypeVar
+
+from fp16sim.emulator.formats import nearest_name
+
+__all__ = ["SavedScaler", "check_number"]
+
+Kind = TypeVar("Kind", bound="SavedScaler")
+
+
+class SavedScaler:
+    """Base of the scalers of this package: saves and restores the whole state.
+
+    Attributes
+    ----------
+    name : str
+        What `fp16sim.scaling.make` calls it.
+    options : tuple of str
+        The fields that a user sets; the others are state.
+    """
+
+    name: ClassVar[str]
+    options: ClassVar[tuple[str, ...]]
+
+    def to_json(self) -> str:
+        """Give the whole state as one JSON object; every float reads back to the same bits."""
+        state = {key: _plain(value) for key, value in asdict(self).items()}  # type: ignore[call-overload]
+        return json.dumps({"scaler": self.name, **state}, allow_nan=False)
+
+    @classmethod
+    def from_state(cls: type[Kind], state: dict[str, Any]) -> Kind:
+        """Read the object that :meth:`to_json` wrote, without its ``scaler`` entry."""
+        known = {field.name: field for field in fields(cls)}  # type: ignore[arg-type]
+        for key in state:
+            if key not in known:
+                raise ValueError(f"{cls.name} has no state {key!r}: {nearest_name(key, list(known))}")
+        missing = sorted(set(known) - set(state))
+        if missing:
+            raise ValueError(
+                f"the state of {cls.name} lacks {missing[0]!r}: pass the whole of what to_json wrote"
+            )
+        return cls(**{key: float(value) if isinstance(value, str) else value for key, value in state.items()})
+
+
+def check_number(
+    name: str, value: Any, *, above: float = -math.inf, below: float = math.inf, whole: bool = False
+) -> None:
+    """Refuse an option that is not a number strictly between two bounds."""
+    kind = int if whole else (int, float)
+    if isinstance(value, bool) or not isinstance(value, kind) or not above < value < below:
+        need = "an integer" if whole else "a number"
+        bounds = [f"above {above:g}"] * (above > -math.inf) + [f"below {below:g}"] * (below < math.inf)
+        raise ValueError(f"{name}={value!r}: it must be {' '.join([need, ' and '.join(bounds)]).strip()}")
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return repr(value)
+    return value

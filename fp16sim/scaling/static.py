@@ -1,0 +1,41 @@
+"""A constant loss scale."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from fp16sim.scaling.protocol import Decision, Observation
+from fp16sim.scaling.state import SavedScaler, check_number
+
+__all__ = ["StaticScaler"]
+
+
+@dataclass(frozen=True)
+class StaticScaler(SavedScaler):
+    """Multiply every loss by the same number; skip a step whose gradients overflowed.
+
+    Parameters
+    ----------
+    scale : float
+        Positive and finite. Powers of two change no bit of a gradient that neither overflows nor underflows.
+
+    Examples
+    --------
+    >>> scaler, decision = StaticScaler(scale=8.0).update(Observation())
+    >>> scaler.scale, decision.apply, decision.divide_by
+    (8.0, True, 8.0)
+    """
+
+    name: ClassVar[str] = "static"
+    options: ClassVar[tuple[str, ...]] = ("scale",)
+
+    scale: float = 1024.0
+
+    def __post_init__(self) -> None:
+        check_number("scale", self.scale, above=0)
+        object.__setattr__(self, "scale", float(self.scale))
+
+    def update(self, observation: Observation) -> tuple[StaticScaler, Decision]:
+        """Apply the step unless it overflowed."""
+        return self, Decision(apply=not observation.overflowed, divide_by=self.scale)
