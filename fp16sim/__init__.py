@@ -6,7 +6,7 @@ Public names are handed on lazily, so that ``import fp16sim`` loads neither numb
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 __version__ = "0.1.0"
 
@@ -17,8 +17,8 @@ _FUNCTIONS = (
 _HOMES = {
     "fp16sim.emulator.formats": "Format as_format binary16 bfloat16 tf32 binary32 e4m3 e5m2",
     "fp16sim.emulator.rounding": "Rounding",
-    "fp16sim.emulator.arithmetic": "round_to add subtract multiply divide fma ieee_remainder minimum maximum nextafter "
-    "ldexp rint logb",
+    "fp16sim.emulator.arithmetic": "round_to add subtract multiply divide fma ieee_remainder minimum maximum "
+    "nextafter ldexp rint logb",
     "fp16sim.emulator.comparisons": "equal not_equal less less_equal greater greater_equal to_integer",
     "fp16sim.emulator.functions": _FUNCTIONS,
     "fp16sim.emulator.matmul": "matmul",

@@ -1,0 +1,1 @@
+"""The arithmetic: formats, rounding, operations, and the kernels under them."""

@@ -46,7 +46,8 @@ def _values(bits: npt.NDArray[Any], fmt: Format, rule: Rounding) -> npt.NDArray[
 
 def _is_signalling(bits: npt.NDArray[Any], fmt: Format) -> npt.NDArray[np.bool_]:
     quiet = (bits >> (fmt.fraction_bits - 1)) & 1 == 1
-    return np.isnan(fmt.decode(bits)) & ~quiet & (fmt.nan == "ieee")
+    signalling: npt.NDArray[np.bool_] = np.isnan(fmt.decode(bits)) & ~quiet & (fmt.nan == "ieee")
+    return signalling
 
 
 def equal(a: Any, b: Any, *, format: Any = None, inputs: str = "keep") -> Any:
@@ -188,4 +189,5 @@ def _integral(values: npt.NDArray[np.float64], rounding: str) -> npt.NDArray[np.
     below = np.floor(np.abs(values))
     with np.errstate(invalid="ignore"):  # infinity minus infinity: an infinity stays
         away = np.abs(values) - below >= 0.5
-    return np.copysign(below + away, values)
+    rounded: npt.NDArray[np.float64] = np.copysign(below + away, values)
+    return rounded

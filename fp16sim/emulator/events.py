@@ -66,7 +66,7 @@ class Events:
 
     def table(self) -> str:
         """Give the counts as a plain-text table, one row for each scope and operation."""
-        rows = [("scope", "operation", *FLAG_NAMES)]
+        rows: list[tuple[str, ...]] = [("scope", "operation", *FLAG_NAMES)]
         rows += [(w or "-", what, *(str(int(n)) for n in c)) for (w, what), c in self._counts.items()]
         rows.append(("total", "", *(str(self.total(name)) for name in FLAG_NAMES)))
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]

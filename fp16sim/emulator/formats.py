@@ -76,7 +76,7 @@ class Format:
     name: str
     exponent_bits: int
     precision: int
-    emax: int | None = None  # type: ignore[assignment]  # an int after __post_init__
+    emax: int = None  # type: ignore[assignment]  # an int from __post_init__ on
     infinities: bool = True
     nan: str = "ieee"
     subnormals: bool = True
@@ -89,10 +89,18 @@ class Format:
             ("exponent_bits", self.exponent_bits, 2, widest[0]),
             ("precision", self.precision, 2, widest[1]),
         ):
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not low <= value <= high:
-                raise ValueError(f"{field}={value!r}: a format has {low} to {high}; choose a value in that range")
+            if (
+                isinstance(value, bool)
+                or not isinstance(value, (int, np.integer))
+                or not low <= value <= high
+            ):
+                raise ValueError(
+                    f"{field}={value!r}: a format has {low} to {high}; choose a value in that range"
+                )
         if self.infinities and self.nan == "all_ones" and self.precision == 2:
-            raise ValueError("precision=2 with infinities and nan='all_ones': choose nan='ieee', the same encoding")
+            raise ValueError(
+                "precision=2 with infinities and nan='all_ones': choose nan='ieee', the same encoding"
+            )
         # The top exponent field belongs to infinity and NaN, unless NaN is one encoding and infinity none.
         top = self.bias if self.infinities or self.nan == "ieee" else self.bias + 1
         emax = min(top, 127 if widest[0] == 8 else top) if self.emax is None else self.emax
@@ -103,7 +111,9 @@ class Format:
                 f"{self.infinities} allow emin={self.emin} <= emax <= {top}; choose one of these"
             )
         if widest[0] == 8 and emax > 127:
-            raise ValueError(f"emax={emax}: values are carried as float32, whose exponents end at 127; lower emax")
+            raise ValueError(
+                f"emax={emax}: values are carried as float32, whose exponents end at 127; lower emax"
+            )
 
     @property
     def bias(self) -> int:
@@ -205,7 +215,9 @@ class Format:
         """
         array = np.asarray(bits)
         if array.dtype.kind not in "ui" or (array.size and (array.min() < 0 or array.max() >> self.width)):
-            raise ValueError(f"bits={bits!r}: an encoding of {self.name} is an integer in [0, 2**{self.width})")
+            raise ValueError(
+                f"bits={bits!r}: an encoding of {self.name} is an integer in [0, 2**{self.width})"
+            )
         array = array.astype(np.int64)
         magnitude = array & self._magnitude_mask
         field = magnitude >> self.fraction_bits
@@ -215,7 +227,9 @@ class Format:
         if not self.subnormals:
             significand = np.where(normal, significand, 0)
         # ldexp of an integer below 2^53 is exact: the result is a value of the format.
-        value = np.ldexp(significand.astype(np.float64), np.maximum(field, 1) - self.bias - self.fraction_bits)
+        value = np.ldexp(
+            significand.astype(np.float64), np.maximum(field, 1) - self.bias - self.fraction_bits
+        )
         value = np.where(magnitude > self.max_bits, np.nan, value)
         if self.inf_bits is not None:
             value = np.where(magnitude == self.inf_bits, np.inf, value)
@@ -253,7 +267,9 @@ class Format:
         # A carry-free packing: the implicit bit of a normal significand adds one to the exponent field.
         bits = ((exponent - self.emin).astype(np.int64) << self.fraction_bits) + whole
         bits = np.where(np.isinf(magnitude), self.inf_bits or 0, bits)
-        bits = np.where(np.isnan(magnitude), self.nan_bits, bits | np.where(np.signbit(array), self.sign_bit, 0))
+        bits = np.where(
+            np.isnan(magnitude), self.nan_bits, bits | np.where(np.signbit(array), self.sign_bit, 0)
+        )
         wrong = ~np.isnan(magnitude) & (self.decode(bits) != array)
         if wrong.any():
             raise ValueError(
@@ -311,7 +327,9 @@ def as_format(spec: Any) -> Format:
     """
     if isinstance(spec, Format):
         if spec.precision > 24:
-            raise ValueError(f"{spec.name} is a source of conversions only; round to at most 24 bits of precision")
+            raise ValueError(
+                f"{spec.name} is a source of conversions only; round to at most 24 bits of precision"
+            )
         return spec
     if isinstance(spec, str):
         found = _BY_NAME.get(spec) or _ALIASES.get(spec)

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from fp16sim.emulator import reference, reference_dot
 from fp16sim.emulator.datapath import Datapath
 from fp16sim.emulator.flags import FLAG_NAMES
-from fp16sim.emulator.formats import Format
+from fp16sim.emulator.formats import Format, binary16
 from fp16sim.emulator.random_bits import random_bits
 from fp16sim.emulator.rounding import Rounding
 
@@ -58,6 +58,21 @@ class Backend:
             (
                 function(*map(int, row), fmt, rounding, draw)
                 for row, draw in zip(zip(*operands, strict=True), _each(draws, operands[0].size), strict=True)
+            ),
+            watch,
+        )
+
+    def function(
+        self, name: str, bits: Encodings, rounding: Rounding, draws: Draws = None, watch: str = ""
+    ) -> Outcome:
+        """Compute a function of one binary16 argument, one of ``one_argument.FUNCTIONS``."""
+        from fp16sim.emulator import reference_functions
+
+        return self._loop(
+            binary16,
+            (
+                reference_functions.evaluate(name, int(x), binary16, rounding, draw)
+                for x, draw in zip(bits, _each(draws, bits.size), strict=True)
             ),
             watch,
         )

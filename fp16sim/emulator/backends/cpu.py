@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fp16sim.emulator.backends.base import Backend, Draws, Encodings, Outcome
+from fp16sim.emulator import tables
+from fp16sim.emulator.backends.base import Backend, Draws, Encodings, Outcome, count_flags
 from fp16sim.emulator.datapath import Datapath
 from fp16sim.emulator.formats import Format, binary16, binary32, binary64
 from fp16sim.emulator.kernels import accumulate, half, loops
@@ -123,6 +124,26 @@ class CpuBackend(Backend):
             spec_of(fmt, rounding, key),
         )
         return seen.outcome(out)
+
+    def function(
+        self, name: str, bits: Encodings, rounding: Rounding, draws: Draws = None, watch: str = ""
+    ) -> Outcome:
+        """Look a function of one binary16 argument up in its table."""
+        flags = None
+        if rounding.mode == "stochastic":
+            if draws is None or isinstance(draws, int):
+                key, draws = draws or _NO_KEY, np.empty(bits.size, np.uint32)
+                loops.fill_random(_signed(key), 0, draws)
+            out, flags = tables.draw(name, rounding, bits, draws)
+        else:
+            out = np.empty(bits.size, np.uint16)
+            half.gather(tables.rounded(name, rounding), bits, out)
+            if watch:
+                flags = np.empty(bits.size, np.uint8)
+                half.gather(tables.flags(name, rounding), bits, flags)
+        if not watch or flags is None:
+            return Outcome(out, None, None)
+        return Outcome(out, flags if watch == "flags" else None, count_flags(flags))
 
     def convert(
         self,

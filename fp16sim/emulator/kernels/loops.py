@@ -12,7 +12,7 @@ from fp16sim.emulator.kernels.integer import STOCHASTIC
 from fp16sim.emulator.kernels.jit import jit
 from fp16sim.emulator.kernels.operations import apply, convert, convert_integer
 
-__all__ = ["convert_loop", "elementwise_loop", "integer_loop"]
+__all__ = ["convert_loop", "elementwise_loop", "fill_random", "integer_loop"]
 
 
 @jit
@@ -56,3 +56,9 @@ def integer_loop(negative, magnitude, first, draws, out, flags, counts, target):
     for i in range(out.size):
         out[i], raised = convert_integer(negative[i], magnitude[i], target, draw_for(i, first, draws, target))
         record(i, raised, flags, counts)
+
+
+@jit
+def fill_random(key, first, out):
+    for i in range(out.size):
+        out[i] = random_bits(key, first + i)
