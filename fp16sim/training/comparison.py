@@ -147,7 +147,7 @@ def _train(
     histogram = Histogram()
 
     def collect(observed: Observed) -> None:
-        if observed.step.applied:
+        if observed.step.applied and not observed.step.overflow:
             histogram.add(np.concatenate([array.ravel() for array in observed.exact.values()]))
 
     loop = fit_steps(
@@ -166,13 +166,15 @@ def _train(
         if progress is not None:
             progress(spec, step, steps)
     applied = [step for step in history if step.applied]
+    # The gradients of a run that has diverged are NaN, which would count as surviving.
+    finite = [step for step in applied if not step.overflow]
     return RunResult(
         name=spec.name,
         policy=spec.policy,
         scaler=spec.scaler,
         history=tuple(history),
         accuracy=accuracy(model, test, spec.policy),
-        shares=_mean_shares(applied),
+        shares=_mean_shares(finite),
         final_scale=single_scale(loop.scaler),
         skipped=len(history) - len(applied),
         digest=digest(model, history),

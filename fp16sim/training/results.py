@@ -99,7 +99,7 @@ class RunResult:
     accuracy : float
         Share of the test images that the trained network labels correctly.
     shares : Shares
-        Of the activation gradients of all applied steps.
+        Of the activation gradients of the applied steps whose gradients are finite.
     final_scale : float
         The scale after the last update.
     skipped : int
