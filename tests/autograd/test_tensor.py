@@ -1,0 +1,162 @@
+"""The tape: order of gradient sums, hooks, what is recorded, and the float32 walk back."""
+
+import gc
+
+import numpy as np
+import pytest
+
+from fp16sim.autograd import ops
+from fp16sim.autograd.policy import autocast
+from fp16sim.autograd.tensor import Tensor, gradients, no_grad
+
+
+def half(*values):
+    return np.float16(values)
+
+
+def test_gradients_meet_in_descending_creation_order_with_a_rounding_each():
+    # 2048 + 1 + 1 depends on the order in binary16: (2048 + 1) + 1 = 2048, 2048 + (1 + 1) = 2050.
+    for factors, expected in (((1, 1, 2048), 2048), ((2048, 1, 1), 2050)):
+        x = Tensor(half(1), requires_grad=True)
+        parts = [x * factor for factor in factors]  # parts[-1] is created last, so it comes back first
+        first = ops.add(parts[0], parts[1])
+        ops.add(first, parts[2]).backward(half(1))
+        order = list(reversed(factors))
+        total = np.float16(order[0])
+        for factor in order[1:]:
+            total = np.float16(total + np.float16(factor))
+        assert x.grad[0] == total == expected
+
+
+def test_the_order_of_use_in_later_operations_does_not_matter():
+    """The parts meet by their own creation order, whichever way they are combined."""
+    grads = []
+    for combination in ((0, 1, 2), (2, 1, 0), (1, 2, 0)):
+        x = Tensor(half(1), requires_grad=True)
+        parts = [x * factor for factor in (1, 1, 2048)]
+        chosen = [parts[i] for i in combination]
+        ops.add(ops.add(chosen[0], chosen[1]), chosen[2]).backward(half(1))
+        grads.append(float(x.grad[0]))
+    assert grads == [2048.0] * 3
+
+
+def test_a_tensor_used_twice_by_one_operation():
+    x = Tensor([3.0], requires_grad=True)
+    ops.add(x, x).backward([1.0])
+    assert x.grad.tolist() == [2]
+
+
+def test_grad_accumulates_over_calls():
+    x = Tensor([1.0], requires_grad=True)
+    for _ in range(3):
+        (x * 2).backward([1.0])
+    assert x.grad.tolist() == [6]
+
+
+def test_no_grad_records_nothing():
+    x = Tensor([1.0], requires_grad=True)
+    with no_grad():
+        y = x * 2
+    assert y.node is None
+    assert not y.requires_grad
+    assert (x * 2).requires_grad
+    with pytest.raises(ValueError, match="requires_grad=True"):
+        y.backward()
+
+
+def test_hooks_see_complete_gradients_and_may_replace_them():
+    x = Tensor([1.0], requires_grad=True)
+    y = x * 2
+    seen = []
+    y.register_hook(lambda gradient: seen.append(gradient.tolist()))
+    y.register_hook(lambda gradient: gradient * np.float32(10))
+    remove = x.register_hook(lambda gradient: seen.append(gradient.tolist()))
+    ops.add(y, y).backward([1.0])
+    assert seen == [[2], [40]]
+    remove()
+    remove()
+    ops.add(y, y).backward([1.0])
+    assert seen == [[2], [40], [2]]
+    assert x.grad.tolist() == [80]
+
+
+def test_a_hook_keeps_shape_and_dtype():
+    x = Tensor([1.0], requires_grad=True)
+    x.register_hook(lambda gradient: gradient.astype(np.float64))
+    with pytest.raises(ValueError, match="same shape and dtype"):
+        (x * 2).backward([1.0])
+    with pytest.raises(ValueError, match="requires_grad=True"):
+        Tensor([1.0]).register_hook(lambda gradient: None)
+
+
+def test_gradients_leave_grad_alone_and_give_none_for_strangers():
+    x, y = Tensor([1.0], requires_grad=True), Tensor([1.0], requires_grad=True)
+    middle = x * 2
+    found = gradients(middle * 3, [x, middle, y], [1.0])
+    assert [None if g is None else g.tolist() for g in found] == [[6], [3], None]
+    assert x.grad is None
+
+
+def test_pruning_changes_no_bit():
+    rng = np.random.default_rng(0)
+    x = Tensor(rng.normal(size=(4, 6)).astype(np.float16))
+    w = [Tensor(rng.normal(size=(6, 6)).astype(np.float16), requires_grad=True) for _ in range(3)]
+    with autocast("mixed_float16"):
+        h1 = ops.relu(ops.matmul(x, w[0]))
+        h2 = ops.relu(ops.matmul(h1, w[1]))
+        out = ops.matmul(h2, w[2])
+    seed = rng.normal(size=out.shape).astype(np.float16)
+    everything = gradients(out, [*w, h1, h2], seed)
+    for tensor, expected in zip([*w, h1, h2], everything, strict=True):
+        (alone,) = gradients(out, [tensor], seed)
+        assert alone.tobytes() == expected.tobytes()
+
+
+def test_wide_gradients_keep_what_float16_flushes():
+    x = Tensor(half(1), requires_grad=True)
+    y = x * 2.0**-10
+    z = y * 2.0**-14
+    w = z * 2.0**-2
+    (narrow,) = gradients(w, [x], half(1))
+    (wide,) = gradients(w, [x], half(1), wide=True)
+    assert narrow.tolist() == [0]
+    assert wide.dtype == np.float32
+    assert wide.tolist() == [2.0**-26]
+
+
+def test_wide_gradients_equal_float32_ones_on_float32_tensors():
+    rng = np.random.default_rng(1)
+    w = Tensor(rng.normal(size=(5, 3)).astype(np.float32), requires_grad=True)
+    loss = ops.cross_entropy(ops.matmul(Tensor(rng.normal(size=(4, 5)).astype(np.float32)), w), [0, 1, 2, 0])
+    assert gradients(loss, [w])[0].tobytes() == gradients(loss, [w], wide=True)[0].tobytes()
+
+
+def test_no_warning_and_no_cycle_on_overflow():
+    x = Tensor(np.float32([3e38]), requires_grad=True)
+    (x * 3e38).backward([3e38])
+    assert x.grad.tolist() == [np.inf]
+    del x
+    gc.collect()
+    assert not gc.garbage
+
+
+@pytest.mark.parametrize(
+    ("data", "dtype"),
+    [(np.float64([0.1]), np.float32), ([1, 2], np.float32), (True, np.float32), (np.float16([1]), np.float16)],
+)
+def test_dtypes(data, dtype):
+    assert Tensor(data).dtype == dtype
+
+
+@pytest.mark.parametrize("data", [1j, ["a"], [object()]])
+def test_only_real_numbers(data):
+    with pytest.raises(TypeError, match="real numbers"):
+        Tensor(data)
+
+
+def test_backward_checks_its_gradient():
+    y = Tensor([1.0, 2.0], requires_grad=True) * 2
+    with pytest.raises(ValueError, match="pass gradient="):
+        y.backward()
+    with pytest.raises(ValueError, match=r"shape \(3,\)"):
+        y.backward([1, 2, 3])
