@@ -61,9 +61,7 @@ def pictures(
     figures = {"loss": loss_figure(results)}
     float32 = next((result for result in results if result.policy == "float32"), None)
     if float32 is not None and float32.histogram.counts:
-        source = (
-            f"activation gradients of all steps of {float32.name}, loss times {power_of_two(loss_factor)}"
-        )
+        source = f"all activation gradients of the run {float32.name}, loss times {power_of_two(loss_factor)}"
         figures["histogram"] = histogram_figure(float32.histogram, scales, source)
     moving = scale_figure(results)
     if moving is not None:

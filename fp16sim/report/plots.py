@@ -21,6 +21,7 @@ from fp16sim.report.tables import percent
 from fp16sim.training.results import RunResult
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["loss_figure", "scale_figure"]
@@ -78,11 +79,12 @@ def loss_figure(results: Sequence[RunResult]) -> Figure:
         look: dict[str, Any] = {"lw": 5, "alpha": 0.45, "zorder": 2} if band else {"lw": 1.8, "zorder": 3}
         axes.plot([step.step for step in result.history], curve, color=colour, solid_capstyle="round", **look)
         end = next((loss for loss in reversed(curve) if math.isfinite(loss)), top)
-        ends.append((min(end, top), f"{result.name}: {percent(result.accuracy)}", colour))
+        ends.append((min(end, 0.97 * top), f"{_broken(result.name)}: {percent(result.accuracy)}", colour))
+        _mark_the_end(axes, result, curve, top, colour)
     axes.set_xlim(0, last_step)
     axes.set_ylim(0, top)
     axes.locator_params(axis="y", nbins=6)
-    names_at_the_right(axes, ends, last_step)
+    names_at_the_right(axes, ends, last_step, lines=1 + max(name.count("\n") for _, name, _ in ends))
     axes.set_xlabel("training step", color=INK)
     axes.set_ylabel("cross-entropy (nats)", color=INK)
     return figure
@@ -132,17 +134,45 @@ def scale_figure(results: Sequence[RunResult]) -> Figure | None:
             clip_on=False,
         )
         heights += curve
-        ends.append((curve[-1], f"{result.name}:\n{result.skipped} of {len(steps)}\nsteps skipped", colour))
+        ends.append(
+            (curve[-1], f"{_broken(result.name)}:\n{result.skipped} of {len(steps)}\nsteps skipped", colour)
+        )
     room = max(1.0, 0.08 * (max(heights) - min(heights)))
     low, high = min(heights) - room, max(heights) + room
     last_step = max(len(result.history) for result, _ in moving)
     power_ticks(axes.yaxis, low, high, 6)
     axes.set_xlim(0, last_step)
     axes.set_ylim(low, high)
-    names_at_the_right(axes, ends, last_step, lines=3)
+    names_at_the_right(axes, ends, last_step, lines=1 + max(name.count("\n") for _, name, _ in ends))
     axes.set_xlabel("training step", color=INK)
     axes.set_ylabel("loss scale", color=INK)
     return figure
+
+
+def _mark_the_end(axes: Axes, result: RunResult, curve: Sequence[float], top: float, colour: str) -> None:
+    """Say where a loss stops being a number, if it does and stays so."""
+    last = next((index for index in reversed(range(len(curve))) if math.isfinite(curve[index])), None)
+    if last is None or last == len(curve) - 1:
+        return
+    place = (result.history[last].step, min(curve[last], 0.97 * top))
+    if curve[last] <= top:
+        axes.plot(*place, "o", color=colour, ms=5, zorder=4)
+    right = last > len(curve) / 2
+    axes.annotate(
+        f"not a number from step {result.history[last + 1].step} on",
+        place,
+        (-8 if right else 8, -3),
+        textcoords="offset points",
+        ha="right" if right else "left",
+        color=colour,
+        fontsize=9.5,
+        bbox={"facecolor": "white", "edgecolor": "none", "pad": 1},
+    )
+
+
+def _broken(name: str) -> str:
+    """A name as typed may be long: a line for each option."""
+    return name.replace(",", ",\n") if len(name) > 24 else name
 
 
 def _running_mean(values: Sequence[float]) -> list[float]:

@@ -26,7 +26,7 @@ HEADER = ("run", "accuracy", "zero", "flushed", "surviving", "final scale", "ski
 
 
 SHARES_NOTE = (
-    "Of the activation gradients of all steps: zero in float32 already; flushed, nonzero in float32 and zero "
+    "Of the activation gradients, while they are finite: zero in float32 already; flushed, nonzero in float32 and zero "
     "in float16 at the scale of the run; surviving, nonzero in float16."
 )
 """What the three shares are."""

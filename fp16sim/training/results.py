@@ -107,8 +107,8 @@ class RunResult:
     digest : str
         As in :class:`Run`.
     histogram : Histogram
-        Exponents of the activation gradients of all applied steps with the loss scale divided out, as a
-        float32 backward pass gives them.
+        Exponents of the same activation gradients with the loss scale divided out, as a float32 backward
+        pass gives them.
     """
 
     name: str

@@ -1,0 +1,61 @@
+"""Progress on stderr: a bar where there is a terminal and tqdm, otherwise one plain line for each run."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from fp16sim.training.results import RunResult, RunSpec, Step
+
+__all__ = ["Progress"]
+
+
+class Progress:
+    """Shows how far a comparison is.
+
+    Parameters
+    ----------
+    runs : int
+        How many there will be.
+    quiet : bool
+        Show nothing.
+    """
+
+    def __init__(self, runs: int, quiet: bool = False) -> None:
+        self._runs, self._quiet = runs, quiet
+        self._done = 0
+        self._bar: Any = None
+        self._with_bar = not quiet and sys.stderr.isatty() and _tqdm() is not None
+
+    def step(self, spec: RunSpec, step: Step, steps: int) -> None:
+        """Take note of one training step of a run that has `steps`."""
+        if not self._with_bar:
+            return
+        if self._bar is None:
+            self._bar = _tqdm()(total=steps * self._runs, unit="step", leave=False, file=sys.stderr)
+        self._bar.set_description_str(spec.name, refresh=False)
+        self._bar.set_postfix_str(f"loss {step.loss:.3f}, scale {step.scale:g}", refresh=False)
+        self._bar.update()
+
+    def finished(self, result: RunResult) -> None:
+        """Take note of a finished run."""
+        self._done += 1
+        if not self._quiet and not self._with_bar:
+            share = f"{100 * result.accuracy:.1f}% correct"
+            print(f"{self._done} of {self._runs}  {result.name}: {share}", file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Remove the bar."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None
+
+
+def _tqdm() -> Any:
+    """The progress bar of tqdm, or None where it is not installed."""
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return None
+    return tqdm

@@ -1,0 +1,166 @@
+"""``fp16sim train``: one network trained in float32 and, under loss scalers, in float16, side by side."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shlex
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from fp16sim.commands import Failure, Misuse
+from fp16sim.commands.progress import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from fp16sim.report.html import Setting
+    from fp16sim.training.results import RunResult, RunSpec
+
+__all__ = ["add_arguments", "run"]
+
+FOLDER = "runs/digits"
+EPOCHS = 12
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``train`` takes."""
+    parser.add_argument("--out", default=FOLDER, metavar="DIR", help=f"where results go (default {FOLDER})")
+    parser.add_argument("--seed", type=int, default=0, help="of weights, images and their order (default 0)")
+    parser.add_argument(
+        "--epochs", type=int, default=EPOCHS, help=f"passes over the training images (default {EPOCHS})"
+    )
+    parser.add_argument(
+        "--scaler",
+        action="append",
+        metavar="NAME[,KEY=VALUE...]",
+        help="a loss scaler to compare with float32: none, static,scale=8, torch,init_scale=2**16, ...; "
+        "repeat it for more (default: one of each kind)",
+    )
+    parser.add_argument(
+        "--no-report", action="store_true", help="write results.json, no page and no pictures"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
+    parser.add_argument("--quiet", action="store_true", help="show no progress")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Train, write results.json after every run, print the table, write the report."""
+    folder = _folder(args.out)
+    from fp16sim.report.files import write_atomically
+    from fp16sim.training.comparison import compare_runs
+    from fp16sim.training.results import results_to_json
+
+    specs = _specs(args.scaler)
+    progress = Progress(len(specs), quiet=args.quiet)
+    try:
+        results_of = compare_runs(specs, epochs=args.epochs, seed=args.seed, progress=progress.step)
+    except (ValueError, TypeError) as error:
+        raise Misuse(str(error)) from error
+    finished: list[RunResult] = []
+    stopped = ""
+    try:
+        for result in results_of:
+            finished.append(result)
+            write_atomically(folder / "results.json", results_to_json(finished))
+            progress.finished(result)
+    except KeyboardInterrupt:
+        stopped = "interrupted"
+    except (ValueError, ArithmeticError, MemoryError) as error:
+        stopped = str(error)
+    finally:
+        progress.close()
+    if stopped and not finished:
+        raise Failure(f"{stopped} before a run was finished: nothing was written to {folder}")
+    page, remark = _report(args, folder, finished, complete=not stopped)
+    print(_summary(args.json, finished, folder, page, remark, complete=not stopped))
+    if stopped:
+        names = ", ".join(result.name for result in finished)
+        raise Failure(
+            f"{stopped}: {len(finished)} of {len(specs)} runs are finished and kept in {folder}: {names}"
+        )
+    return 0
+
+
+def _folder(out: str) -> Path:
+    from fp16sim.report.files import prepare_folder
+
+    # The folder above is made for the default only: a path that someone typed may hold a typing error.
+    if out == FOLDER:
+        Path(out).parent.mkdir(exist_ok=True)
+    try:
+        return prepare_folder(out)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise Misuse(f"--out: {error}") from error
+    except OSError as error:
+        raise Failure(f"--out: {error}") from error
+
+
+def _specs(scalers: list[str] | None) -> Sequence[RunSpec]:
+    """The runs: float32 and one for each scaler, named as the default runs where they are the same."""
+    from fp16sim.training.comparison import DEFAULT_RUNS
+    from fp16sim.training.results import RunSpec
+
+    if scalers is None:
+        return DEFAULT_RUNS
+    names = {spec.scaler: spec.name for spec in DEFAULT_RUNS[1:]}
+    wanted = dict.fromkeys("".join(text.split()) for text in scalers)
+    return [DEFAULT_RUNS[0], *(RunSpec(names.get(text, text), "mixed_float16", text) for text in wanted)]
+
+
+def _report(
+    args: argparse.Namespace, folder: Path, results: Sequence[RunResult], complete: bool
+) -> tuple[Path | None, str]:
+    """Write the page, and give its path; or None and why there is none."""
+    if args.no_report:
+        return None, ""
+    from fp16sim.report.html import write_report
+
+    try:
+        return write_report(folder, results, _setting(args, complete)), ""
+    except ImportError as error:
+        return None, f"No report.html: {error}"
+
+
+def _setting(args: argparse.Namespace, complete: bool) -> Setting:
+    from fp16sim.report.html import Setting
+    from fp16sim.training.comparison import LOSS_FACTOR
+
+    command = ["fp16sim", "train", "--seed", str(args.seed), "--epochs", str(args.epochs)]
+    for scaler in args.scaler or []:
+        command += ["--scaler", scaler]
+    task = (
+        "A network with six hidden layers of 64 units learns handwritten digits from 1,400 images in "
+        f"{args.epochs} {'epoch' if args.epochs == 1 else 'epochs'} and is tested on 397 others."
+    )
+    return Setting(task, LOSS_FACTOR, shlex.join(command), complete)
+
+
+def _summary(
+    as_json: bool, results: Sequence[RunResult], folder: Path, page: Path | None, remark: str, complete: bool
+) -> str:
+    from fp16sim.report.tables import HEADER, SHARES_NOTE, factor_note, rows, text_table
+    from fp16sim.training.comparison import LOSS_FACTOR
+
+    if as_json:
+        runs = [result.to_dict() for result in results]
+        for each in runs:
+            del each["history"], each["histogram"]
+        fields = {
+            "complete": complete,
+            "loss_factor": LOSS_FACTOR,
+            "results": str(folder / "results.json"),
+            "report": None if page is None else str(page),
+            "runs": runs,
+        }
+        if remark:
+            print(f"fp16sim: {remark}", file=sys.stderr)
+        return json.dumps(fields, indent=2, allow_nan=False)
+    notes = [SHARES_NOTE, factor_note(LOSS_FACTOR)]
+    paragraphs = [text_table(HEADER, rows(results)), *(textwrap.fill(note, 92) for note in notes)]
+    paragraphs.append(
+        f"Report: {page}" if page is not None else remark or f"Results: {folder / 'results.json'}"
+    )
+    return "\n\n".join(paragraphs)
