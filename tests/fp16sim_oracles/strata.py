@@ -29,9 +29,8 @@ class Draw:
 
     def below(self, limit: Any, count: int) -> Any:
         """Integers in [0, limit), limit at most 2^32; a bias of 2^-32 does not matter here."""
-        return ((self.words(count) >> np.uint64(32)) * np.asarray(limit, np.uint64) >> np.uint64(32)).astype(
-            np.int64
-        )
+        high = self.words(count) >> np.uint64(32)
+        return (high * np.asarray(limit, np.uint64) >> np.uint64(32)).astype(np.int64)
 
     def between(self, low: Any, high: Any, count: int) -> Any:
         """Integers in [low, high]."""
@@ -64,10 +63,11 @@ class Grid:
         """Give the encoding of the value toward zero, at most the largest finite one."""
         magnitude = np.minimum(np.abs(value), self.value(np.int64(self.max)))
         e = np.maximum(np.frexp(magnitude)[1] - 1, self.emin)
-        code = np.ldexp(magnitude, self.p - 1 - e).astype(np.int64) + (
-            (e - self.emin).astype(np.int64) << (self.p - 1)
-        )
-        return np.minimum(code, self.max) | np.where(np.signbit(value), self.sign, 0)
+        # A carry-free packing: the implicit bit of a normal significand adds one to the exponent field.
+        code = np.ldexp(magnitude, self.p - 1 - e).astype(np.int64)
+        code += (e - self.emin).astype(np.int64) << (self.p - 1)
+        code = np.where(magnitude == 0, 0, np.minimum(code, self.max))
+        return code | np.where(np.signbit(value), self.sign, 0)
 
     def nudge(self, code: Any, steps: Any) -> Any:
         """Move a few encodings away from zero or toward it, staying finite."""
