@@ -314,8 +314,9 @@ def ldexp(
     """
     (x,) = operands((a,), fmt, rounding)
     if x.kind == "finite":
-        # Beyond this range every result overflows, or is tiny with a fraction below 2^-32: nothing changes.
-        limit = 8 * 2**fmt.exponent_bits + 2 * fmt.precision + 32
+        # The values of a format span fewer than 2**exponent_bits + precision powers of two. Scaled by more, they
+        # all overflow; by 34 powers more, they all become a fraction below 2^-32 ulp. Nothing changes beyond.
+        limit = 2**fmt.exponent_bits + fmt.precision + 34
         x = Value("finite", x.negative, x.magnitude * power_of_two(max(-limit, min(int(n), limit))))
     return round_value(x, fmt, rounding, random_bits)
 

@@ -284,6 +284,15 @@ def test_nan_is_canonical_and_a_signalling_one_invalid():
     assert ref.fma(0x7E00, 0x7C00, 0x0000, binary16) == (0x7E00, 0)
 
 
+def test_every_encoding_beyond_the_largest_value_is_a_quiet_nan_where_only_all_ones_is_one():
+    few = Format("few", exponent_bits=4, precision=4, emax=6, infinities=False, nan="all_ones")
+    for bits in range(few.max_bits + 1, 0x80):
+        assert ref.convert(bits, few, few) == (0x7F, 0)
+    signalling = Format("signalling", exponent_bits=4, precision=4, infinities=False)
+    assert ref.convert(0x7B, signalling, signalling) == (0x7C, INVALID)
+    assert ref.convert(0x7D, signalling, signalling) == (0x7C, 0)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_flush_replaces_tiny_results_by_zeros_of_their_sign(mode):
     rule = Rounding(mode, "flush")

@@ -170,6 +170,13 @@ def test_stochastic_threshold_of_roots(operation):
     assert checked > 120
 
 
+def test_a_root_just_above_a_representable_number_is_not_taken_for_it():
+    # No operand of 11 bits comes so close; the definition must not depend on that.
+    almost_four = ref.Value.of(ref._root(Fraction(4) + Fraction(1, 2**200), 11))
+    assert ref.round_value(almost_four, binary16, Rounding("toward_positive")) == (0x4001, INEXACT)
+    assert ref.round_value(almost_four, binary16, Rounding("stochastic"), 0) == (0x4000, INEXACT)
+
+
 def test_ldexp_equals_softfloat_rounding_of_the_exact_double():
     rng = random.Random("ldexp")
     for _ in range(300):
@@ -183,7 +190,15 @@ def test_ldexp_equals_softfloat_rounding_of_the_exact_double():
                 assert difference(ours, theirs, softfloat.FLAGS) is None, (hex(bits), n, mode)
     assert ref.ldexp(0x3C00, 10**18, binary16) == (0x7C00, OVERFLOW | INEXACT)
     assert ref.ldexp(0xBC00, -(10**18), binary16, Rounding("toward_negative")).bits == 0x8001
-    assert ref.ldexp(0x7BFF, -(10**18), binary16, Rounding("stochastic"), 0).bits == 0x0000
+    for fmt in (binary16, binary32, e5m2):
+        for n in (10**18, -(10**18), 2**fmt.exponent_bits + fmt.precision + 34):
+            for bits in (
+                1,
+                fmt.max_bits,
+            ):  # as far as it goes, whatever the operand: the limit changes nothing
+                value = ref.Value.of(Fraction(fmt.decode(bits)) * Fraction(2) ** max(-2000, min(n, 2000)))
+                for rule in (Rounding("stochastic"), Rounding("toward_positive"), Rounding("to_odd")):
+                    assert ref.ldexp(bits, n, fmt, rule, 0) == ref.round_value(value, fmt, rule, 0)
     assert ref.ldexp(0x7C01, 3, binary16) == (0x7E00, INVALID)
 
 
