@@ -152,7 +152,8 @@ class Format:
         """Encoding of the one NaN that every operation returns: quiet, positive, without payload."""
         if self.nan == "all_ones":
             return self._magnitude_mask
-        return (2**self.exponent_bits - 1) << self.fraction_bits | 1 << (self.fraction_bits - 1)
+        top = int(2**self.exponent_bits - 1)
+        return top << self.fraction_bits | 1 << (self.fraction_bits - 1)
 
     @property
     def sign_bit(self) -> int:
