@@ -119,11 +119,12 @@ def _find(name: str) -> type[SavedScaler]:
 
 
 def _number(key: str, text: str) -> int | float:
-    power = re.fullmatch(r"(\d+)(?:\*\*|\^)(-?\d{1,4})", text)
+    power = re.fullmatch(r"(\d{1,4})(?:\*\*|\^)(-?\d{1,4})", text)
     try:
         if power:
             base, exponent = int(power[1]), int(power[2])
-            return base**exponent if exponent >= 0 else float(base) ** exponent
+            value = float(base) ** exponent  # OverflowError beyond float64
+            return base**exponent if exponent >= 0 else value
         return int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
     except (ValueError, OverflowError, ZeroDivisionError):
         raise ValueError(f"{key}={text!r}: write a number, such as 8, 0.5 or 2**16") from None

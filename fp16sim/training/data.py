@@ -48,7 +48,7 @@ def digits(training: int = 1400, seed: int = 0) -> tuple[Split, Split]:
     Returns
     -------
     training, test : Split
-        Pixels are 0, 1/16, ..., 1: exact in every format.
+        A pixel p of 0 to 16 becomes (p - 5) / 8, about centred and exact in binary16; the mean of p is 4.9.
 
     Notes
     -----
@@ -67,7 +67,7 @@ def digits(training: int = 1400, seed: int = 0) -> tuple[Split, Split]:
         resources.files("fp16sim.training").joinpath("data/digits.npz").open("rb") as file,
         np.load(file) as data,
     ):
-        images = data["images"].reshape(-1, 64).astype(np.float32) / np.float32(16)
+        images = (data["images"].reshape(-1, 64).astype(np.float32) - 5) / 8
         labels = data["labels"].astype(np.int64)
     order = permutation(seed, len(labels), SPLIT)
     first, rest = order[:training], order[training:]

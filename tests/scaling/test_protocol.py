@@ -1,0 +1,102 @@
+"""What surrounds a scaler: scaling the loss, looking at gradients, unscaling them."""
+
+import math
+
+import numpy as np
+import pytest
+
+from fp16sim.autograd.tensor import Tensor
+from fp16sim.scaling import (
+    Decision,
+    NoScaler,
+    Observation,
+    StaticScaler,
+    observe,
+    scale_loss,
+    unscale,
+)
+
+
+def test_static_and_none():
+    scaler = StaticScaler(8.0)
+    for overflow in (False, True):
+        following, decision = scaler.update(Observation(overflow=overflow))
+        assert following is scaler
+        assert decision == Decision(apply=not overflow, divide_by=8.0)
+        assert NoScaler().update(Observation(overflow=overflow))[1] == Decision(apply=True, divide_by=1.0)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "overflow", "nan", "amax"),
+    [
+        ([np.float16([1, -3]), None, np.float32([2])], False, False, 1.5),
+        ([np.float32([1, np.inf])], True, False, math.inf),
+        ([np.float16([-np.inf])], True, False, math.inf),
+        ([np.float32([5]), np.float16([np.nan]), np.float32([7])], True, True, math.inf),
+        ([np.float32([3e38, 3e38])], False, False, 1.5e38),
+        ([], False, False, 0.0),
+        ([np.zeros((0, 2), np.float32)], False, False, 0.0),
+    ],
+)
+def test_observe(arrays, overflow, nan, amax):
+    found = observe(StaticScaler(2.0), arrays)
+    assert (found.overflow, found.nan, found.checked) == (overflow, nan, True)
+    assert found.amax == pytest.approx(amax, rel=1e-6)
+
+
+def test_observe_and_scale_loss_can_be_the_scalers_own():
+    class Own:
+        scale = 2.0
+
+        def update(self, observation):
+            return self, Decision(True, 2.0)
+
+        def observe(self, gradients):
+            return Observation(overflow=True)
+
+        def scale_loss(self, loss):
+            return loss * 3.0
+
+    assert observe(Own(), []).overflow
+    assert scale_loss(Own(), Tensor([1.0])).data.tolist() == [3]
+
+
+def test_a_float16_loss_overflows_at_the_default_scale():
+    assert scale_loss(StaticScaler(65536), Tensor(np.float16(1))).item() == math.inf
+    assert scale_loss(StaticScaler(65536), Tensor(np.float32(1))).item() == 65536
+
+
+class TestUnscale:
+    values = np.float16([1, -3, 65504, 2.0**-24, np.inf, 0.1])
+
+    def test_reciprocal_is_rounded_to_float32(self):
+        found = unscale(self.values, Decision(True, 3.0))
+        reciprocal = np.float32(1.0 / np.float64(3.0))
+        assert found.dtype == np.float32
+        assert found.tobytes() == (self.values.astype(np.float32) * reciprocal).tobytes()
+
+    def test_divide(self):
+        found = unscale(self.values, Decision(True, 3.0, method="divide"))
+        assert found.tobytes() == (self.values.astype(np.float32) / np.float32(3)).tobytes()
+        assert found.tobytes() != unscale(self.values, Decision(True, 3.0)).tobytes()
+
+    def test_in_the_format_of_the_tensor(self):
+        found = unscale(np.float16([2.0**-10]), Decision(True, 2.0**15, dtype="tensor"))
+        assert found.dtype == np.float16
+        assert found.tolist() == [0]  # 2^-25 is gone
+        assert unscale(np.float16([2.0**-10]), Decision(True, 2.0**15)).tolist() == [2.0**-25]
+
+    def test_a_scale_of_zero_gives_infinities_without_a_warning(self):
+        assert unscale(np.float32([1.0]), Decision(True, 0.0)).tolist() == [math.inf]
+
+
+def test_decisions_check_their_words():
+    with pytest.raises(ValueError, match="did you mean 'reciprocal'"):
+        Decision(True, 1.0, method="reciprocl")
+    with pytest.raises(ValueError, match="did you mean 'tensor'"):
+        Decision(True, 1.0, dtype="tensr")
+
+
+def test_overflow_by_group():
+    assert Observation(overflow={"a": False, "b": True}).overflowed
+    assert not Observation(overflow={"a": False}).overflowed

@@ -1,0 +1,119 @@
+"""Scalers by name: spellings, state, and the errors."""
+
+import json
+
+import pytest
+
+from fp16sim import scaling
+from fp16sim.scaling import Observation
+
+
+def test_names():
+    assert scaling.names() == ["none", "static", "torch"]
+    for name in scaling.names():
+        assert scaling.make(name).scale > 0
+        assert isinstance(scaling.make(name), scaling.Scaler)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("none", scaling.NoScaler()),
+        ("static,scale=8", scaling.StaticScaler(8.0)),
+        (" static , scale = 2**-3 ", scaling.StaticScaler(0.125)),
+        ("static,scale=1e3", scaling.StaticScaler(1000.0)),
+        ("torch,init_scale=2^40,growth_interval=30", scaling.TorchScaler(2.0**40, growth_interval=30)),
+        ("torch,backoff_factor=.25", scaling.TorchScaler(backoff_factor=0.25)),
+    ],
+)
+def test_parse(text, expected):
+    assert scaling.parse(text) == expected
+    assert scaling.as_scaler(text) == expected
+    assert scaling.as_scaler(expected) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("statik", "did you mean 'static'"),
+        ("", "unknown scaler ''"),
+        ("static,scal=8", r"did you mean 'scale'\? Valid: scale=1024.0"),
+        ("torch,window=8", r"growth_interval=2000"),
+        ("none,scale=8", "takes none"),
+        ("static,scale", "key=value"),
+        ("static,scale=", "key=value"),
+        ("static,scale=big", "write a number"),
+        ("static,scale=8,scale=9", "twice"),
+        ("static,scale=0", "above 0"),
+        ("static,scale=-8", "above 0"),
+        ("static,scale=inf", "scale=inf"),
+        ("static,scale=nan", "scale=nan"),
+        ("torch,growth_factor=1", "above 1"),
+        ("torch,backoff_factor=1", "below 1"),
+        ("torch,backoff_factor=0", "above 0"),
+        ("torch,growth_interval=2.5", "an integer"),
+        ("torch,init_scale=1e39", "init_scale=1e[+]39"),
+        ("torch,init_scale=0", "above 0"),
+        ("torch,init_scale=9**9999", "write a number"),
+    ],
+)
+def test_refusals_are_one_line_with_value_and_remedy(text, message):
+    with pytest.raises(ValueError, match=message) as caught:
+        scaling.parse(text)
+    assert "\n" not in str(caught.value)
+
+
+def walk(scaler, history):
+    for overflow in history:
+        scaler, _ = scaler.update(Observation(overflow=overflow))
+    return scaler
+
+
+@pytest.mark.parametrize("text", ["none", "static,scale=3", "torch,init_scale=12345.678,growth_interval=3"])
+@pytest.mark.parametrize("length", range(8))
+def test_state_survives_json_in_the_middle_of_a_history(text, length):
+    history = [True, False, False, True, False, False, False, False]
+    before = walk(scaling.parse(text), history[:length])
+    restored = scaling.from_json(before.to_json())
+    assert restored == before
+    assert walk(restored, history[length:]) == walk(scaling.parse(text), history)
+
+
+def test_every_field_is_saved():
+    scaler = walk(scaling.make("torch", init_scale=8, growth_factor=4, backoff_factor=0.25, growth_interval=9), [0])
+    assert json.loads(scaler.to_json()) == {
+        "scaler": "torch",
+        "init_scale": 8,
+        "growth_factor": 4,
+        "backoff_factor": 0.25,
+        "growth_interval": 9,
+        "scale": 8.0,
+        "growth_tracker": 1,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "not JSON"),
+        ("[]", "no 'scaler' entry"),
+        ('{"scaler": "static"}', "lacks 'scale'"),
+        ('{"scaler": "static", "scale": 8, "scal": 9}', "no state 'scal'"),
+        ('{"scaler": "stati", "scale": 8}', "did you mean 'static'"),
+    ],
+)
+def test_bad_json(text, message):
+    with pytest.raises(ValueError, match=message):
+        scaling.from_json(text)
+
+
+def test_a_scaler_is_anything_with_scale_and_update():
+    class Halving:
+        scale = 4.0
+
+        def update(self, observation):
+            return self, scaling.Decision(True, 4.0)
+
+    assert isinstance(scaling.as_scaler(Halving()), Halving)
+    with pytest.raises(TypeError, match="needs `scale` and `update`"):
+        scaling.as_scaler(3.0)
