@@ -189,13 +189,14 @@ def _settle(
         code, m, e, side = code + 1, n, d, next_side
     # Now code is the lower neighbour, or the result itself.
     exact = side == 0
+    # Stochastic rounding knows no grid point between the largest finite value and 2^(emax+1).
+    last_gap = mode == STOCHASTIC and max_code <= code < beyond and not (code == max_code and exact)
+    if last_gap:
+        code, exact = max_code, False
     below_normal = code < 1 << (precision - 1)
     if code < beyond and not exact:
-        gap = 1
-        if mode == STOCHASTIC and code >= max_code:  # the neighbour of the largest finite value is 2^(emax+1)
-            code = max_code
-            m, e = _parts(code, precision, emin)
-            gap = (1 << precision) - m
+        m, e = _parts(code, precision, emin)
+        gap = (1 << precision) - m if last_gap else 1
         if _goes_up(op, x, m, e, gap, negative, mode, draw, terms, limbs):
             code += 1
     if code <= max_code:
