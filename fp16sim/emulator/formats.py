@@ -262,7 +262,7 @@ class Format:
         magnitude = np.abs(array)
         finite = np.isfinite(magnitude)
         safe = np.where(finite, magnitude, 0.0)
-        exponent = np.maximum(np.frexp(safe)[1] - 1, self.emin)
+        exponent = np.where(safe > 0, np.maximum(np.frexp(safe)[1] - 1, self.emin), self.emin)
         significand = np.ldexp(safe, self.fraction_bits - exponent)
         whole = np.where(significand < 2.0**self.precision, significand, 0).astype(np.int64)
         # A carry-free packing: the implicit bit of a normal significand adds one to the exponent field.
