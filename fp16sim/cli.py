@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
+from fp16sim import __version__
 from fp16sim.commands import Failure, Misuse, explain, train
 
 __all__ = ["main"]
@@ -41,7 +43,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         Exit code: 0, 1 after a failure, 2 after misuse. Errors are one line on stderr.
     """
     try:
-        return _run(list(sys.argv[1:] if argv is None else argv))
+        code = _run(list(sys.argv[1:] if argv is None else argv))
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # The reader of a pipe, such as `head`, has seen enough; nothing more is written, at exit neither.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except Misuse as error:
         return _complain(error, 2)
     except (Failure, OSError, ImportError, ValueError, TypeError, ArithmeticError, MemoryError) as error:
@@ -76,7 +84,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     parser = _Parser(
         prog="fp16sim", description="A bit-exact simulator of float16 training.", allow_abbrev=False
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version and exit")
+    parser.add_argument("--version", action="version", version=f"fp16sim {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     parsers: dict[str, argparse.ArgumentParser] = {}
     for name, (module, summary) in COMMANDS.items():
@@ -85,16 +93,6 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
         )
         module.add_arguments(parsers[name])
     return parser, parsers
-
-
-class _Version(argparse.Action):
-    """Looks the version up only when it is asked for: importlib.metadata takes its time."""
-
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        from importlib.metadata import version
-
-        print(f"fp16sim {version('fp16sim')}")
-        parser.exit()
 
 
 def _nearest(word: str, valid: list[str]) -> str:

@@ -33,7 +33,8 @@ class Progress:
         if not self._with_bar:
             return
         if self._bar is None:
-            self._bar = _tqdm()(total=steps * self._runs, unit="step", leave=False, file=sys.stderr)
+            total = steps * self._runs
+            self._bar = _tqdm()(desc=spec.name, total=total, unit="step", leave=False, file=sys.stderr)
         self._bar.set_description_str(spec.name, refresh=False)
         self._bar.set_postfix_str(f"loss {step.loss:.3f}, scale {step.scale:g}", refresh=False)
         self._bar.update()

@@ -216,8 +216,9 @@ def _exact(name: str, x: Any) -> Value:
         raise TypeError(
             f"{name}={x!r}: one real number is described; pass an int, a float or a single element"
         )
-    if isinstance(x, (float, Decimal)) and not math.isfinite(x):
-        return Value("nan") if math.isnan(x) else Value("infinity", x < 0)
+    # Not math.isfinite: it turns a Decimal into a float first, and 1e400 into infinity.
+    if not (x.is_finite() if isinstance(x, Decimal) else math.isfinite(x) if isinstance(x, float) else True):
+        return Value("nan") if x != x else Value("infinity", x < 0)
     if isinstance(x, Decimal) and abs(x.adjusted()) > 1000:
         raise ValueError(f"{name}={x}: describe works out the exact value; use an exponent within 1000")
     minus_zero = isinstance(x, (float, Decimal)) and math.copysign(1.0, x) < 0

@@ -11,6 +11,7 @@ from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 
+from fp16sim import __version__
 from fp16sim.report.files import write_atomically
 from fp16sim.report.pictures import Picture, pictures
 from fp16sim.report.style import run_colours
@@ -92,7 +93,7 @@ def page(results: Sequence[RunResult], setting: Setting, drawn: Sequence[Picture
 <p>The digest of a run is the same on every machine. The numbers behind this page are in
 <code>results.json</code> beside it.</p>
 <div class="wide words">{html_table(("run", "policy", "scaler", "digest"), digests)}</div>
-<footer>fp16sim {escape(version("fp16sim"))}, Python {escape(platform.python_version())},
+<footer>fp16sim {escape(__version__)}, Python {escape(platform.python_version())},
 NumPy {escape(version("numpy"))}. Digits: E. Alpaydin and C. Kaynak, Optical Recognition of Handwritten
 Digits, UCI Machine Learning Repository, CC BY 4.0.</footer>
 </main>

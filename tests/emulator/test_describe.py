@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import fp16sim as fs
 from fp16sim.emulator.describe import ZONES, Description, describe
 from fp16sim.emulator.formats import Format, bfloat16, binary16, binary32, e4m3, e5m2, tf32
 
@@ -89,6 +90,15 @@ def test_the_stored_value_is_that_of_ml_dtypes_from_float32(fmt: Format, dtype: 
             assert same(describe(number, fmt).stored, float(dtype(number))), number
 
 
+@pytest.mark.parametrize("fmt", EVERY_FORMAT, ids=lambda fmt: fmt.name)
+def test_the_stored_value_is_that_of_round_to(fmt: Format) -> None:
+    numbers = [*stratified(fmt), 0.0, -0.0, math.inf, -math.inf, math.nan]
+    fast = fs.round_to(np.array(numbers), fmt)
+    assert all(
+        same(describe(number, fmt).stored, float(got)) for number, got in zip(numbers, fast, strict=True)
+    )
+
+
 def test_a_wrong_rounding_would_be_noticed() -> None:
     numbers = stratified(binary16)
     with np.errstate(over="ignore"):
@@ -112,6 +122,9 @@ def test_a_wrong_rounding_would_be_noticed() -> None:
         (65519.99, "normal", 65504.0),
         (Fraction(65520) - Fraction(1, 10**30), "normal", 65504.0),
         (65520, "overflow", math.inf),
+        (Decimal("1e308"), "overflow", math.inf),
+        (Decimal("-Infinity"), "infinity", -math.inf),
+        (Decimal("NaN"), "nan", math.nan),
         (-1e300, "overflow", -math.inf),
         (math.inf, "infinity", math.inf),
         (-math.inf, "infinity", -math.inf),
@@ -218,6 +231,7 @@ def test_markup_in_a_format_name_is_escaped() -> None:
     ("arguments", "error", "says"),
     [
         ((1j,), TypeError, "one real number"),
+        ((Decimal("1e400"),), ValueError, "beyond float64"),
         (("2e-8",), TypeError, "one real number"),
         ((np.ones(2),), TypeError, "single element"),
         ((10**400,), ValueError, "beyond float64"),

@@ -1,0 +1,350 @@
+"""The command line: what it prints, its exit codes, and that nothing finished is lost."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fp16sim_samples import four_runs
+
+import fp16sim
+from fp16sim.cli import main
+from fp16sim.commands.progress import Progress
+from fp16sim.training import comparison
+from fp16sim.training.results import RunResult, RunSpec, results_from_json, results_to_json
+
+
+def command(*words: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "fp16sim.cli", *words],
+        cwd=cwd,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Replace training by made-up results, given one after the other as they would be."""
+
+    def compare_runs(runs: Any, **_: Any) -> Iterator[RunResult]:
+        return iter(four_runs()[: len(runs)])
+
+    monkeypatch.setattr(comparison, "compare_runs", compare_runs)
+
+
+def one_line(capsys: pytest.CaptureFixture[str]) -> str:
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert captured.err.startswith("fp16sim: ")
+    return captured.err
+
+
+# --- misuse: exit code 2, one line, no traceback
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "train or explain"),
+        (["trian"], "did you mean 'train'?"),
+        (["train", "--scalr", "none"], "did you mean '--scaler'?"),
+        (["train", "--scal=none"], "did you mean '--scaler'?"),
+        (["train", "more"], "unknown argument 'more'"),
+        (["train", "--seed", "x"], "invalid int value: 'x'"),
+        (["explain"], "required: number"),
+        (["explain", "two"], "'two' is not a number; write one such as 2e-8"),
+        (["explain", "1/0"], "is not a number"),
+        (["explain", "nan", "--scale", "snan"], "--scale: 'snan' is not a number"),
+        (["explain", "1", "--scale", "0"], "a loss scale is positive"),
+        (["explain", "1", "--scale", "-8"], "a loss scale is positive"),
+        (["explain", "1", "--format", "binry16"], "did you mean 'binary16'?"),
+        (["explain", "1e400"], "beyond float64"),
+        (["explain", "1e999999999"], "exponent within 1000"),
+    ],
+)
+def test_misuse_is_one_line_and_exit_code_2(
+    words: list[str], says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    assert says in one_line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--scaler", "statik"], "did you mean 'static'?"),
+        (["--scaler", "static,scal=8"], "did you mean 'scale'?"),
+        (["--scaler", "static,scale=big"], "write a number"),
+        (["--scaler", "static,scale=-8"], "scale="),
+        (["--epochs", "0"], "epochs=0"),
+    ],
+)
+def test_a_scaler_or_an_epoch_that_cannot_be_is_noticed_before_training(
+    words: list[str],
+    says: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(comparison, "_train", lambda *_, **__: pytest.fail("it trains"))
+    assert main(["train", "--out", str(tmp_path / "run"), *words]) == 2
+    assert says in one_line(capsys)
+
+
+def test_a_missing_parent_says_how_to_make_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--out", str(tmp_path / "no" / "run")]) == 2
+    assert f"mkdir -p {tmp_path / 'no'}" in one_line(capsys)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_output_that_cannot_be_written_is_noticed_before_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "compare_runs", lambda *_, **__: pytest.fail("it trains"))
+    (tmp_path / "file").write_text("mine")
+    assert main(["train", "--out", str(tmp_path / "file" / "run")]) == 2
+    assert str(tmp_path / "file") in one_line(capsys)
+    assert main(["train", "--out", str(tmp_path / "file")]) == 2
+    assert "is a file" in one_line(capsys)
+
+    def refuse(**_: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", refuse)
+    assert main(["train", "--out", str(tmp_path / "run")]) == 1
+    assert "cannot be written (Permission denied)" in one_line(capsys)
+
+
+def test_the_installed_command_has_these_codes_too(tmp_path: Path) -> None:
+    wrong = command("train", "--out", "no/run", cwd=tmp_path)
+    assert (wrong.returncode, wrong.stdout) == (2, "")
+    assert wrong.stderr.count("\n") == 1
+    version = command("--version", cwd=tmp_path)
+    assert (version.returncode, version.stdout) == (0, f"fp16sim {fp16sim.__version__}\n")
+
+
+def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "fp16sim.cli", "explain", "1"]
+    with subprocess.Popen(
+        words, cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert process.returncode == 1
+
+
+# --- explain
+
+
+def test_explain_prints_the_description(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "2e-8", "--scale", "1024"]) == 0
+    printed = capsys.readouterr().out
+    for word in ("flushed", "subnormal", "0 | 00000 | 0000000000", "recovered", "2^-24"):
+        assert word in printed
+
+
+@pytest.mark.parametrize(
+    ("text", "stored"),
+    [
+        ("-2e-3", -0.0020008087158203125),
+        ("-.5", -0.5),
+        ("-inf", float("-inf")),
+        ("2^-24", 2.0**-24),
+        ("-2**-24", -(2.0**-24)),
+        ("0x1p-24", 2.0**-24),
+        ("1/3", 0.333251953125),
+        ("-0", -0.0),
+        # Exactly as written: float64 would read 65520, which overflows.
+        ("65519.9999999999999999999", 65504.0),
+    ],
+)
+def test_explain_reads_numbers_exactly(text: str, stored: float, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", text, "--json"]) == 0
+    fields = json.loads(capsys.readouterr().out)
+    assert str(float(fields["stored"])) == str(stored)
+
+
+def test_explain_needs_neither_numba_nor_matplotlib(tmp_path: Path) -> None:
+    code = (
+        "import sys; from fp16sim.cli import main; assert main(['explain', '2e-8']) == 0;"
+        "print(sorted({'numba', 'matplotlib', 'tqdm'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+# --- train
+
+
+def test_train_writes_results_page_and_pictures(
+    quick: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", "--out", str(tmp_path / "run")]) == 0
+    captured = capsys.readouterr()
+    assert sorted(path.name for path in (tmp_path / "run").iterdir()) == [
+        "histogram.png",
+        "loss.png",
+        "report.html",
+        "results.json",
+        "scale.png",
+    ]
+    text = (tmp_path / "run" / "results.json").read_text()
+    assert text == results_to_json(results_from_json(text)) == results_to_json(four_runs())
+    for word in ("float16 unscaled", "10.6%", "2^-17", "SSD", "report.html", "skipped steps"):
+        assert word in captured.out
+    assert captured.err.splitlines()[0] == "1 of 4  float32: 97.0% correct"
+
+
+def test_the_default_folder_makes_runs_itself(
+    quick: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "--no-report", "--quiet"]) == 0
+    assert [path.name for path in (tmp_path / "runs" / "digits").iterdir()] == ["results.json"]
+    assert capsys.readouterr().err == ""
+
+
+def test_train_prints_strict_json(quick: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--out", str(tmp_path / "run"), "--json"]) == 0
+    fields = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert fields["complete"] is True
+    assert fields["report"] == str(tmp_path / "run" / "report.html")
+    assert [run["name"] for run in fields["runs"]] == [result.name for result in four_runs()]
+    assert set(fields["runs"][0]) >= {"accuracy", "shares", "final_scale", "skipped", "digest"}
+
+
+def test_scalers_that_are_asked_for_are_compared_with_float32(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[RunSpec] = []
+
+    def compare_runs(runs: Any, **_: Any) -> Iterator[RunResult]:
+        asked.extend(runs)
+        return iter(four_runs()[: len(runs)])
+
+    monkeypatch.setattr(comparison, "compare_runs", compare_runs)
+    words = ["--scaler", "static, scale=16", "--scaler", "none", "--scaler", "none"]
+    assert main(["train", "--out", str(tmp_path / "run"), "--no-report", "--quiet", *words]) == 0
+    assert [(spec.policy, spec.scaler) for spec in asked] == [
+        ("float32", "none"),
+        ("mixed_float16", "static,scale=16"),
+        ("mixed_float16", "none"),
+    ]
+    assert asked[2].name == "float16 unscaled"
+
+
+def test_ctrl_c_keeps_the_runs_that_are_finished(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compare_runs(*_: Any, **__: Any) -> Iterator[RunResult]:
+        yield from four_runs()[:2]
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(comparison, "compare_runs", compare_runs)
+    assert main(["train", "--out", str(tmp_path / "run"), "--quiet"]) == 1
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert "interrupted: 2 of 4 runs are finished and kept" in captured.err
+    kept = results_from_json((tmp_path / "run" / "results.json").read_text())
+    assert [result.name for result in kept] == ["float32", "float16 unscaled"]
+    assert "Interrupted" in (tmp_path / "run" / "report.html").read_text("utf-8")
+    assert "float16 unscaled" in captured.out
+
+
+def test_ctrl_c_before_the_first_run_is_finished(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compare_runs(*_: Any, **__: Any) -> Iterator[RunResult]:
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr(comparison, "compare_runs", compare_runs)
+    assert main(["train", "--out", str(tmp_path / "run")]) == 1
+    assert "before a run was finished" in one_line(capsys)
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGINT is a POSIX signal")
+def test_a_real_ctrl_c_in_the_second_run(tmp_path: Path) -> None:
+    # The process sends itself SIGINT at the third step of its second run: no clock takes part.
+    code = """
+import os, signal, sys
+from fp16sim.cli import main
+from fp16sim.commands import train
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+class Interrupting(train.Progress):
+    def step(self, spec, step, steps):
+        if spec.name == "static 8" and step.step == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+train.Progress = Interrupting
+sys.exit(main(["train", "--out", "run", "--epochs", "1", "--scaler", "static,scale=8", "--quiet"]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1, done.stderr
+    assert "interrupted: 1 of 2 runs" in done.stderr
+    assert [r.name for r in results_from_json((tmp_path / "run" / "results.json").read_text())] == ["float32"]
+    assert (tmp_path / "run" / "report.html").exists()
+
+
+def test_a_run_that_fails_keeps_the_ones_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def compare_runs(*_: Any, **__: Any) -> Iterator[RunResult]:
+        yield from four_runs()[:1]
+        raise FloatingPointError("minimum loss scale\nreached")
+
+    monkeypatch.setattr(comparison, "compare_runs", compare_runs)
+    assert main(["train", "--out", str(tmp_path / "run"), "--quiet", "--no-report"]) == 1
+    captured = capsys.readouterr()
+    assert captured.err.count("\n") == 1
+    assert "minimum loss scale reached: 1 of 4 runs are finished" in captured.err
+    assert len(results_from_json((tmp_path / "run" / "results.json").read_text())) == 1
+
+
+def test_without_the_report_extra_there_is_a_table_and_a_line_that_names_it(
+    quick: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.split(".")[0] in ("matplotlib", "tqdm")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    assert main(["train", "--out", str(tmp_path / "run")]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.count("pip install 'fp16sim[report]'") == 1
+    assert captured.out.splitlines()[-1].startswith("No report.html:")
+    assert "float16 dynamic" in captured.out
+    assert "4 of 4  float16 dynamic: 97.0% correct" in captured.err
+    assert [path.name for path in (tmp_path / "run").iterdir()] == ["results.json"]
+
+
+def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("tqdm")
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    progress = Progress(1)
+    result = four_runs()[0]
+    for step in result.history:
+        progress.step(RunSpec("float32", "float32", "none"), step, 40)
+    progress.finished(result)
+    progress.close()
+    printed = capsys.readouterr().err
+    assert "float32" in printed
+    assert "/40" in printed
+    assert "1 of 1" not in printed
