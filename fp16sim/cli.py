@@ -89,7 +89,7 @@ def _parsers() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentPars
     parsers: dict[str, argparse.ArgumentParser] = {}
     for name, (module, summary) in COMMANDS.items():
         parsers[name] = commands.add_parser(
-            name, help=summary, description=module.__doc__, allow_abbrev=False
+            name, help=summary, description=summary[0].upper() + summary[1:] + ".", allow_abbrev=False
         )
         module.add_arguments(parsers[name])
     return parser, parsers

@@ -86,6 +86,7 @@ def test_misuse_is_one_line_and_exit_code_2(
         (["--scaler", "static,scale=big"], "write a number"),
         (["--scaler", "static,scale=-8"], "scale="),
         (["--epochs", "0"], "epochs=0"),
+        (["--seed", "-1"], "--seed -1"),
     ],
 )
 def test_a_scaler_or_an_epoch_that_cannot_be_is_noticed_before_training(
@@ -273,7 +274,7 @@ def test_ctrl_c_before_the_first_run_is_finished(
 
     monkeypatch.setattr(comparison, "compare_runs", compare_runs)
     assert main(["train", "--out", str(tmp_path / "run")]) == 1
-    assert "before a run was finished" in one_line(capsys)
+    assert "interrupted; no run was finished" in one_line(capsys)
     assert list((tmp_path / "run").iterdir()) == []
 
 

@@ -32,11 +32,13 @@ class Progress:
         """Take note of one training step of a run that has `steps`."""
         if not self._with_bar:
             return
+        from fp16sim.report.tables import power_of_two
+
         if self._bar is None:
             total = steps * self._runs
             self._bar = _tqdm()(desc=spec.name, total=total, unit="step", leave=False, file=sys.stderr)
         self._bar.set_description_str(spec.name, refresh=False)
-        self._bar.set_postfix_str(f"loss {step.loss:.3f}, scale {step.scale:g}", refresh=False)
+        self._bar.set_postfix_str(f"loss {step.loss:.3f}, scale {power_of_two(step.scale)}", refresh=False)
         self._bar.update()
 
     def finished(self, result: RunResult) -> None:

@@ -48,6 +48,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train, write results.json after every run, print the table, write the report."""
+    if not 0 <= args.seed < 2**64:
+        raise Misuse(
+            f"--seed {args.seed}: random streams are numbered from 0 to 2**64 - 1; choose one of them"
+        )
     folder = _folder(args.out)
     from fp16sim.report.files import write_atomically
     from fp16sim.training.comparison import compare_runs
@@ -73,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     finally:
         progress.close()
     if stopped and not finished:
-        raise Failure(f"{stopped} before a run was finished: nothing was written to {folder}")
+        raise Failure(f"{stopped}; no run was finished and nothing was written to {folder}")
     page, remark = _report(args, folder, finished, complete=not stopped)
     print(_summary(args.json, finished, folder, page, remark, complete=not stopped))
     if stopped:

@@ -50,15 +50,13 @@ def loss_figure(results: Sequence[RunResult]) -> Figure:
     """
     figure = new_figure(4.3)
     axes = new_axes(figure, 0.65, 0.55, 2.45, 0.75)
-    title(
-        figure,
-        0.65,
-        "Training loss",
-        f"mean of the last {WINDOW} steps; beside each run, its accuracy on test images",
-    )
     curves = [_running_mean([step.loss for step in result.history]) for result in results]
     finite = [loss for curve in curves for loss in curve if math.isfinite(loss)]
-    top = 1.04 * max(3.0, min(max(finite, default=0.0), HIGHEST_LOSS))
+    highest = max(finite, default=0.0)
+    top = 1.04 * max(3.0, min(highest, HIGHEST_LOSS))
+    cut = f"; cut at {HIGHEST_LOSS:g}" if highest > HIGHEST_LOSS else ""
+    subtitle = f"mean of the last {WINDOW} steps{cut}; beside each run, its accuracy on the test images"
+    title(figure, 0.65, "Training loss", subtitle)
     last_step = max(len(result.history) for result in results)
     axes.axhline(GUESSING, color=MUTED, lw=1, ls=(0, (2, 3)), zorder=1)
     axes.annotate(
