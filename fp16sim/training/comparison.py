@@ -9,6 +9,7 @@ import numpy as np
 from fp16sim.autograd.policy import Policy, autocast
 from fp16sim.autograd.tensor import Tensor, no_grad
 from fp16sim.nn import Module
+from fp16sim.nn.random import uniform_integers
 from fp16sim.optim import SGD
 from fp16sim.recording.histogram import Histogram, Shares
 from fp16sim.scaling.protocol import single_scale
@@ -59,7 +60,7 @@ def compare(
     loss_factor : float
         Multiplies the loss. A power of two changes no bit of a float32 run beyond its exponents.
     seed : int
-        Fixes the split, the initial weights and the order of examples: the same for every run.
+        Fixes the initial weights and the order of examples: the same for every run.
     progress : callable, optional
         Called as ``progress(spec, step, steps)`` after every step.
 
@@ -105,9 +106,10 @@ def compare_runs(
     for spec in runs:
         Policy(spec.policy)
         parse(spec.scaler)
+    uniform_integers(seed, 0)  # refuses an impossible seed
     if isinstance(epochs, bool) or not isinstance(epochs, (int, np.integer)) or epochs < 1:
         raise ValueError(f"epochs={epochs!r}: training takes 1 epoch or more; pass a positive integer")
-    training, test = digits(seed=seed)
+    training, test = digits()
     batches = Batches(training, batch_size, seed)
     return (
         _train(

@@ -1,5 +1,7 @@
 """Policies: what their names stand for, and what they refuse."""
 
+import contextlib
+
 import pytest
 
 from fp16sim.autograd.policy import Policy, as_policy, autocast, current_policy
@@ -22,11 +24,11 @@ def test_presets(name, fields):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (dict(name="mixed_flot16"), "did you mean 'mixed_float16'"),
-        (dict(name="float16", compute="float61"), "did you mean 'float16'"),
-        (dict(name="float16", matmul="fp32"), "use one of|did you mean"),
-        (dict(name="float32", matmul="float16"), "accumulates in float32"),
-        (dict(name="mixed_float16", reduction="float16"), "accumulates in float32"),
+        ({"name": "mixed_flot16"}, "did you mean 'mixed_float16'"),
+        ({"name": "float16", "compute": "float61"}, "did you mean 'float16'"),
+        ({"name": "float16", "matmul": "fp32"}, "use one of|did you mean"),
+        ({"name": "float32", "matmul": "float16"}, "accumulates in float32"),
+        ({"name": "mixed_float16", "reduction": "float16"}, "accumulates in float32"),
     ],
 )
 def test_refusals(arguments, message):
@@ -37,7 +39,7 @@ def test_refusals(arguments, message):
 
 def test_autocast_nests_and_ends_on_errors():
     with autocast("mixed_float16"):
-        with pytest.raises(RuntimeError), autocast("float16"):
+        with contextlib.suppress(RuntimeError), autocast("float16"):
             assert current_policy().name == "float16"
             raise RuntimeError
         assert current_policy().name == "mixed_float16"

@@ -142,7 +142,12 @@ def test_no_warning_and_no_cycle_on_overflow():
 
 @pytest.mark.parametrize(
     ("data", "dtype"),
-    [(np.float64([0.1]), np.float32), ([1, 2], np.float32), (True, np.float32), (np.float16([1]), np.float16)],
+    [
+        (np.float64([0.1]), np.float32),
+        ([1, 2], np.float32),
+        (True, np.float32),
+        (np.float16([1]), np.float16),
+    ],
 )
 def test_dtypes(data, dtype):
     assert Tensor(data).dtype == dtype

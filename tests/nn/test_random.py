@@ -23,7 +23,7 @@ def test_integers_are_the_top_bits_of_philox_words():
 def test_streams_differ_and_prefixes_agree():
     base = random.uniform_integers(0, 100)
     assert base[:37].tolist() == random.uniform_integers(0, 37).tolist()
-    for other in (dict(seed=1), dict(seed=2**32), dict(layer=1), dict(step=1)):
+    for other in ({"seed": 1}, {"seed": 2**32}, {"layer": 1}, {"step": 1}):
         stream = random.uniform_integers(**{"seed": 0, "count": 100, **other})
         assert (stream != base).sum() > 95
 
@@ -71,7 +71,7 @@ def test_permutation_moves_everything_once():
     assert order.tolist() != random.permutation(3, 1000, step=3).tolist()
 
 
-@pytest.mark.parametrize("bad", [dict(seed=-1), dict(seed=2**64), dict(layer=2**32), dict(step=1.5)])
+@pytest.mark.parametrize("bad", [{"seed": -1}, {"seed": 2**64}, {"layer": 2**32}, {"step": 1.5}])
 def test_stream_numbers_are_checked(bad):
     with pytest.raises(ValueError, match=next(iter(bad))):
         random.uniform_integers(**{"seed": 0, "count": 1, **bad})

@@ -44,7 +44,9 @@ def test_shares_are_those_of_rounding(scale):
         rounded = (values.astype(np.float64) * scale).astype(np.float16)  # one rounding to nearest even
     zero = (values == 0).mean()
     flushed = ((values != 0) & (rounded == 0)).mean()
-    assert histogram.shares(scale) == Shares(zero, flushed, (values.size - (rounded == 0).sum()) / values.size)
+    assert histogram.shares(scale) == Shares(
+        zero, flushed, (values.size - (rounded == 0).sum()) / values.size
+    )
     assert measure(values, scale) == tuple(
         round(share * values.size) for share in (zero, flushed, (rounded != 0).mean())
     )

@@ -80,7 +80,9 @@ def test_state_survives_json_in_the_middle_of_a_history(text, length):
 
 
 def test_every_field_is_saved():
-    scaler = walk(scaling.make("torch", init_scale=8, growth_factor=4, backoff_factor=0.25, growth_interval=9), [0])
+    scaler = walk(
+        scaling.make("torch", init_scale=8, growth_factor=4, backoff_factor=0.25, growth_interval=9), [0]
+    )
     assert json.loads(scaler.to_json()) == {
         "scaler": "torch",
         "init_scale": 8,

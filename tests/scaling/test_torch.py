@@ -1,6 +1,7 @@
 """torch's dynamic rule: traces of the real GradScaler, its edges, and its saved state.
 
-The traces were recorded from torch.amp.GradScaler (torch 2.13); oracles/ compares with a live one where installed.
+The traces were recorded from torch.amp.GradScaler (torch 2.13); oracles/ compares with a live one where
+installed.
 """
 
 import math
@@ -67,7 +68,8 @@ def test_the_product_is_taken_in_binary64_and_rounded_to_binary32():
     scaler = TorchScaler(init_scale=1.1, growth_factor=1.1, growth_interval=1)
     assert scaler.scale == 1.10000002384185791015625  # binary32 of 1.1
     scaler, _ = scaler.update(FINITE)
-    # 1.10000002384... * 1.1 in binary64 is 1.21000002622...; the nearest binary32 lies 2^-23 apart from the next.
+    # 1.10000002384... * 1.1 in binary64 is 1.21000002622...; the nearest binary32 lies 2^-23 apart from the
+    # next.
     assert scaler.scale == 1.21000003814697265625
 
 
