@@ -17,6 +17,9 @@ from numba import njit
 
 from fp16sim_oracles.integer import MODES, flat
 
+jit = njit(nogil=True, cache=True)
+"""The kernels call nothing outside this file, so that numba's cache, which watches one file, cannot go stale."""
+
 EVEN, AWAY, ZERO, UP, DOWN, ODD, STOCHASTIC = range(7)
 OVERFLOW, UNDERFLOW, SUBNORMAL, INVALID, DIVIDE_BY_ZERO, INEXACT = 1, 2, 4, 8, 16, 32
 OPERATIONS = ("add", "subtract", "multiply", "divide", "fma", "sqrt", "convert")
@@ -61,7 +64,7 @@ FORMATS = {
 }
 
 
-@njit(nogil=True)
+@jit
 def _put(limbs: Any, base: int, negative: bool, m: int, e: int) -> None:
     """Add +-m * 2^e to a number held as limbs of 32 bits whose lowest bit is worth 2^base. m < 2^63."""
     at = (e - base) >> 5
@@ -74,7 +77,7 @@ def _put(limbs: Any, base: int, negative: bool, m: int, e: int) -> None:
         limbs[at + half + 1] += -high if negative else high
 
 
-@njit(nogil=True)
+@jit
 def _sign(terms: Any, count: int, limbs: Any) -> int:
     """Give the sign of the sum of ``count`` rows (sign, m, e) of ``terms``: -1, 0 or 1."""
     base = 1 << 20
@@ -101,7 +104,7 @@ def _sign(terms: Any, count: int, limbs: Any) -> int:
     return 1 if nonzero or carry > 0 else 0
 
 
-@njit(nogil=True)
+@jit
 def _parts(code: int, precision: int, emin: int) -> tuple[int, int]:
     """Write the value of a positive encoding as m * 2^e."""
     field = code >> (precision - 1)
@@ -111,7 +114,7 @@ def _parts(code: int, precision: int, emin: int) -> tuple[int, int]:
     return m, emin - precision + 1
 
 
-@njit(nogil=True)
+@jit
 def _side(op: int, x: Any, t: int, te: int, terms: Any, limbs: Any) -> int:
     """Give the sign of |result| - t * 2^te.
 
@@ -134,7 +137,7 @@ def _side(op: int, x: Any, t: int, te: int, terms: Any, limbs: Any) -> int:
     return _sign(terms, 3, limbs)
 
 
-@njit(nogil=True)
+@jit
 def _goes_up(
     op: int, x: Any, m: int, e: int, gap: int, negative: bool, mode: int, draw: int, terms: Any, limbs: Any
 ) -> bool:
@@ -154,7 +157,7 @@ def _goes_up(
     return side > 0 or (side == 0 and (m & 1 == 1 or mode == AWAY))
 
 
-@njit(nogil=True)
+@jit
 def _settle(
     op: int,
     x: Any,
@@ -217,7 +220,7 @@ def _settle(
     return (sign | inf_code if infinities else nan) | flags << FLAGS_AT
 
 
-@njit(nogil=True)
+@jit
 def _infinite(negative: bool, flags: int, f: Any) -> int:
     """Give an infinite result; a format without infinity overflows to NaN."""
     if f[7]:
@@ -225,7 +228,7 @@ def _infinite(negative: bool, flags: int, f: Any) -> int:
     return f[5] | (flags | OVERFLOW | INEXACT) << FLAGS_AT
 
 
-@njit(nogil=True)
+@jit
 def _operate(
     op: int, a: Any, b: Any, c: Any, mode: int, draws: Any, before: bool, f: Any, g: Any, out: Any
 ) -> None:

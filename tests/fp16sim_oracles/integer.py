@@ -14,6 +14,15 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+jit = njit(nogil=True, cache=True)
+"""The kernels call nothing outside this file, so that numba's cache, which watches one file, cannot go stale."""
+
+
+def compiled(signature: str) -> Any:
+    """Compile for one signature only: numba would compile anew for each combination of constant arguments."""
+    return njit(signature, nogil=True, cache=True)
+
+
 MODES = (
     "nearest_even",
     "nearest_away",
@@ -33,14 +42,14 @@ BEYOND = 1 << 40  # 2^16 in units of 2^-24: where infinity would be if it were a
 FLAGS_AT = 16  # a kernel returns bits | flags << 16
 
 
-@njit(nogil=True)
+@jit
 def _grid(code: int) -> int:
     """Give the value of a positive encoding, in units of 2^-24; 0x7c00 stands for 2^16."""
     field = code >> 10
     return ((code & 1023) | 1024) << (field - 1) if field else code
 
 
-@njit(nogil=True)
+@compiled("int64(int64)")
 def _floor_code(whole: int) -> int:
     """Find the largest encoding whose value is at most ``whole`` (below 2^40)."""
     # A guess from the float64 exponent; the two comparisons alone decide.
@@ -54,7 +63,7 @@ def _floor_code(whole: int) -> int:
     return code
 
 
-@njit(nogil=True)
+@jit
 def _scaled(num: int, den: int) -> int:
     """Give floor(num * 2^32 / den) for 0 <= num < den <= 2^62."""
     if num < 1 << 31:
@@ -69,7 +78,7 @@ def _scaled(num: int, den: int) -> int:
     return quotient
 
 
-@njit(nogil=True)
+@compiled("boolean(int64, int64, int64, int64, boolean, boolean, int64, int64)")
 def _goes_up(
     rest: int, num: int, den: int, gap: int, odd: bool, negative: bool, mode: int, draw: int
 ) -> bool:
@@ -102,7 +111,7 @@ def _goes_up(
     return odd or mode == AWAY
 
 
-@njit(nogil=True)
+@compiled("int64(boolean, int64, int64, int64, int64, int64, boolean)")
 def _settle(negative: bool, whole: int, num: int, den: int, mode: int, draw: int, before: bool) -> int:
     """Round the magnitude ``(whole + num/den) * 2^-24``; give the encoding and the flags."""
     sign = SIGN if negative else 0
@@ -135,22 +144,22 @@ def _settle(negative: bool, whole: int, num: int, den: int, mode: int, draw: int
     return sign | INFINITY | flags << FLAGS_AT
 
 
-@njit(nogil=True)
+@jit
 def _is_nan(a: int) -> bool:
     return a & 0x7FFF > INFINITY
 
 
-@njit(nogil=True)
+@jit
 def _is_signaling(a: int) -> bool:
     return _is_nan(a) and a & 0x200 == 0
 
 
-@njit(nogil=True)
+@jit
 def _is_inf(a: int) -> bool:
     return a & 0x7FFF == INFINITY
 
 
-@njit(nogil=True)
+@jit
 def _parts(a: int) -> tuple[int, int]:
     """Write a finite magnitude as significand * 2^exponent, the significand below 2^11."""
     field = a >> 10 & 31
@@ -159,12 +168,12 @@ def _parts(a: int) -> tuple[int, int]:
     return a & 1023, -24
 
 
-@njit(nogil=True)
+@jit
 def _nan(invalid: bool) -> int:
     return NAN | (INVALID << FLAGS_AT if invalid else 0)
 
 
-@njit(nogil=True)
+@jit
 def _sum(whole: int, num: int, den: int, both_negative: bool, mode: int, draw: int, before: bool) -> int:
     """Round a signed mixed number ``whole + num/den`` (0 <= num < den); a zero gets the sign of a sum."""
     if whole == 0 and num == 0:
@@ -176,7 +185,7 @@ def _sum(whole: int, num: int, den: int, both_negative: bool, mode: int, draw: i
     return _settle(True, -whole, 0, den, mode, draw, before)
 
 
-@njit(nogil=True)
+@jit
 def _add(a: int, b: int, mode: int, draw: int, before: bool) -> int:
     if _is_nan(a) or _is_nan(b):
         return _nan(_is_signaling(a) or _is_signaling(b))
@@ -192,7 +201,7 @@ def _add(a: int, b: int, mode: int, draw: int, before: bool) -> int:
     return _sum(total, 0, 1, False, mode, draw, before)
 
 
-@njit(nogil=True)
+@jit
 def _multiply(a: int, b: int, mode: int, draw: int, before: bool) -> int:
     negative = (a ^ b) & SIGN != 0
     if _is_nan(a) or _is_nan(b):
@@ -211,7 +220,7 @@ def _multiply(a: int, b: int, mode: int, draw: int, before: bool) -> int:
     return _settle(negative, product // den, product % den, den, mode, draw, before)
 
 
-@njit(nogil=True)
+@jit
 def _divide(a: int, b: int, mode: int, draw: int, before: bool) -> int:
     negative = (a ^ b) & SIGN != 0
     sign = SIGN if negative else 0
@@ -233,7 +242,7 @@ def _divide(a: int, b: int, mode: int, draw: int, before: bool) -> int:
     return _settle(negative, dividend // divisor, dividend % divisor, divisor, mode, draw, before)
 
 
-@njit(nogil=True)
+@jit
 def _fma(a: int, b: int, c: int, mode: int, draw: int, before: bool) -> int:
     negative = (a ^ b) & SIGN != 0
     undefined = (_is_inf(a) and b & 0x7FFF == 0) or (_is_inf(b) and a & 0x7FFF == 0)
@@ -266,7 +275,7 @@ def _fma(a: int, b: int, c: int, mode: int, draw: int, before: bool) -> int:
     return _sum(addend + product // den, product % den, den, False, mode, draw, before)  # // is floor
 
 
-@njit(nogil=True)
+@jit
 def _from_float(sign: int, m: int, e: int, mode: int, draw: int, before: bool) -> int:
     """Round m * 2^e, m < 2^53; where e > -7 the source is normal, so m >= 2^23."""
     shift = e + 24
@@ -286,7 +295,7 @@ def _from_float(sign: int, m: int, e: int, mode: int, draw: int, before: bool) -
     return _settle(sign, 0, num, 1 << 62, mode, draw, before)
 
 
-@njit(nogil=True)
+@jit
 def _from_float32(a: int, mode: int, draw: int, before: bool) -> int:
     field = a >> 23 & 255
     fraction = a & 0x7FFFFF
@@ -298,7 +307,7 @@ def _from_float32(a: int, mode: int, draw: int, before: bool) -> int:
     return _from_float(a >> 31 != 0, m, max(field, 1) - 150, mode, draw, before)
 
 
-@njit(nogil=True)
+@jit
 def _from_float64(a: int, mode: int, draw: int, before: bool) -> int:
     field = a >> 52 & 2047
     fraction = a & 0xFFFFFFFFFFFFF
@@ -310,7 +319,7 @@ def _from_float64(a: int, mode: int, draw: int, before: bool) -> int:
     return _from_float(a < 0, m, max(field, 1) - 1075, mode, draw, before)
 
 
-@njit(nogil=True)
+@jit
 def _convert(double: bool, a: Any, mode: int, draws: Any, before: bool, bits: Any, flags: Any) -> None:
     for i in range(a.size):
         draw = np.int64(draws[i]) if mode == STOCHASTIC else np.int64(0)
@@ -320,7 +329,7 @@ def _convert(double: bool, a: Any, mode: int, draws: Any, before: bool, bits: An
         flags[i] = r >> FLAGS_AT
 
 
-@njit(nogil=True)
+@jit
 def _operate(
     op: int, a: Any, b: Any, c: Any, mode: int, draws: Any, before: bool, bits: Any, flags: Any
 ) -> None:
