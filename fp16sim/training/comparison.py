@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
@@ -111,19 +112,8 @@ def compare_runs(
         raise ValueError(f"epochs={epochs!r}: training takes 1 epoch or more; pass a positive integer")
     training, test = digits()
     batches = Batches(training, batch_size, seed)
-    return (
-        _train(
-            spec,
-            batches,
-            test,
-            steps=epochs * batches.per_epoch,
-            rate=learning_rate / loss_factor,
-            momentum=momentum,
-            loss_factor=loss_factor,
-            progress=progress,
-        )
-        for spec in runs
-    )
+    rate = learning_rate / loss_factor
+    return _results(runs, batches, test, epochs * batches.per_epoch, rate, momentum, loss_factor, progress)
 
 
 def accuracy(model: Module, split: Split, policy: Policy | str) -> float:
@@ -134,63 +124,70 @@ def accuracy(model: Module, split: Split, policy: Policy | str) -> float:
     return float(right.mean())
 
 
-def _train(
-    spec: RunSpec,
+def _results(
+    runs: Sequence[RunSpec],
     batches: Batches,
     test: Split,
-    *,
     steps: int,
     rate: float,
     momentum: float,
     loss_factor: float,
     progress: Progress | None,
-) -> RunResult:
-    model = mlp(seed=batches.seed)
-    histogram = Histogram()
+) -> Iterator[RunResult]:
+    baseline: Histogram | None = None
+    for spec in runs:
+        model = mlp(seed=batches.seed)
+        histogram = Histogram()
+        loop = fit_steps(
+            model,
+            batches,
+            policy=spec.policy,
+            scaler=spec.scaler,
+            optimizer=SGD(model.parameters(), lr=rate, momentum=momentum),
+            steps=steps,
+            observers=[_collector(histogram)],
+            loss_factor=loss_factor,
+        )
+        history = []
+        for step in loop:
+            history.append(step)
+            if progress is not None:
+                progress(spec, step, steps)
+        if baseline is None and spec.policy == "float32":
+            baseline = histogram
+        final_scale = single_scale(loop.scaler)
+        yield RunResult(
+            name=spec.name,
+            policy=spec.policy,
+            scaler=spec.scaler,
+            history=tuple(history),
+            accuracy=accuracy(model, test, spec.policy),
+            shares=_shares(baseline, final_scale, history),
+            final_scale=final_scale,
+            skipped=sum(not step.applied for step in history),
+            digest=digest(model, history),
+            histogram=histogram,
+        )
 
+
+def _collector(histogram: Histogram) -> Callable[[Observed], None]:
     def collect(observed: Observed) -> None:
-        if observed.step.applied and not observed.step.overflow:
+        if observed.step.applied:
             histogram.add(np.concatenate([array.ravel() for array in observed.exact.values()]))
 
-    loop = fit_steps(
-        model,
-        batches,
-        policy=spec.policy,
-        scaler=spec.scaler,
-        optimizer=SGD(model.parameters(), lr=rate, momentum=momentum),
-        steps=steps,
-        observers=[collect],
-        loss_factor=loss_factor,
-    )
-    history = []
-    for step in loop:
-        history.append(step)
-        if progress is not None:
-            progress(spec, step, steps)
+    return collect
+
+
+def _shares(baseline: Histogram | None, scale: float, history: Sequence[Step]) -> Shares:
+    """Give the shares of the float32 run's gradients at a scale, or else what the steps themselves saw."""
+    if baseline is not None and math.isfinite(scale) and math.frexp(scale)[0] == 0.5:
+        return baseline.shares(scale)
     applied = [step for step in history if step.applied]
-    # The gradients of a run that has diverged are NaN, which would count as surviving.
-    finite = [step for step in applied if not step.overflow]
-    return RunResult(
-        name=spec.name,
-        policy=spec.policy,
-        scaler=spec.scaler,
-        history=tuple(history),
-        accuracy=accuracy(model, test, spec.policy),
-        shares=_mean_shares(finite),
-        final_scale=single_scale(loop.scaler),
-        skipped=len(history) - len(applied),
-        digest=digest(model, history),
-        histogram=histogram,
-    )
-
-
-def _mean_shares(steps: Sequence[Step]) -> Shares:
-    """Average over steps, each with equal weight."""
-    if not steps:
-        return Shares(float("nan"), float("nan"), float("nan"))
-    count = len(steps)
+    if not applied:
+        return Shares(math.nan, math.nan, math.nan)
+    count = len(applied)
     return Shares(
-        sum(step.zero for step in steps) / count,
-        sum(step.flushed for step in steps) / count,
-        sum(step.survive for step in steps) / count,
+        sum(step.zero for step in applied) / count,
+        sum(step.flushed for step in applied) / count,
+        sum(step.survive for step in applied) / count,
     )
