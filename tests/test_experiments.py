@@ -46,7 +46,8 @@ def test_the_ssd_experiment_says_which_bands_hold(
 ) -> None:
     assert ssd.main() == 0
     printed = capsys.readouterr().out
-    assert "Every band holds with the loss times: 2^-16\n" in printed
+    assert "loss x 2^-16: every band holds\n" in printed
+    assert "loss x 2^-15: every band holds but survive, accuracy at scale 1 / float32's\n" in printed
     measured = json.loads(ssd.RESULTS.with_suffix(".json").read_text())
     assert measured["2^-16"]["0"]["survive"] == pytest.approx(0.035)
     # Twice the loss is scale 2: what lies in [2^-26, 2^-25) survives too, and scale 1 learns.
@@ -58,8 +59,8 @@ def test_the_ssd_experiment_says_which_bands_hold(
 def test_a_measure_outside_its_band_is_starred(ssd: ModuleType) -> None:
     inside = {name: (low + high) / 2 for name, (_, low, high) in ssd.BANDS.items()}
     outside = inside | {"survive": 0.2}
-    assert ssd.holding({"2^-16": {0: inside, 1: inside}}) == ["2^-16"]
-    assert ssd.holding({"2^-16": {0: inside, 1: outside}}) == []
+    assert ssd.outside({0: inside, 1: inside}) == []
+    assert ssd.outside({0: inside, 1: outside}) == ["survive"]
     stars = [row[-1].endswith("*") for row in ssd.rows({"2^-16": {0: inside, 1: outside}})]
     assert stars == [False, False, True, False, False]
 
