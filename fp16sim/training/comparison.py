@@ -15,6 +15,7 @@ from fp16sim.optim import SGD
 from fp16sim.recording.histogram import Histogram, Shares
 from fp16sim.scaling.protocol import single_scale
 from fp16sim.scaling.registry import parse
+from fp16sim.scaling.state import check_number
 from fp16sim.training.data import Batches, Split, digits
 from fp16sim.training.fit import digest, fit_steps
 from fp16sim.training.models import mlp
@@ -107,6 +108,7 @@ def compare_runs(
     for spec in runs:
         Policy(spec.policy)
         parse(spec.scaler)
+    check_number("loss_factor", loss_factor, above=0)
     uniform_integers(seed, 0)  # refuses an impossible seed
     if isinstance(epochs, bool) or not isinstance(epochs, (int, np.integer)) or epochs < 1:
         raise ValueError(f"epochs={epochs!r}: training takes 1 epoch or more; pass a positive integer")

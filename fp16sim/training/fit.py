@@ -14,6 +14,7 @@ from fp16sim.autograd.policy import Policy, as_policy
 from fp16sim.autograd.tensor import Tensor
 from fp16sim.nn import CrossEntropyLoss, Module
 from fp16sim.scaling.registry import as_scaler
+from fp16sim.scaling.state import check_number
 from fp16sim.training.results import Run, Step
 from fp16sim.training.step import Observer, Optimizer, train_step
 
@@ -121,6 +122,7 @@ class Loop:
     ) -> None:
         if isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 1:
             raise ValueError(f"steps={steps!r}: training takes 1 step or more; pass a positive integer")
+        check_number("loss_factor", loss_factor, above=0)
         self.policy = as_policy(policy)
         self.scaler = as_scaler(scaler)
         own = {id(parameter) for parameter in model.parameters()}

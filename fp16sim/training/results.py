@@ -99,7 +99,8 @@ class RunResult:
     accuracy : float
         Share of the test images that the trained network labels correctly.
     shares : Shares
-        Of the activation gradients of the applied steps whose gradients are finite.
+        Of the activation gradients of the float32 run, at `final_scale`. Without a float32 run before this
+        one, or with a scale between powers of two: means over the applied steps of this run.
     final_scale : float
         The scale after the last update.
     skipped : int
@@ -107,8 +108,8 @@ class RunResult:
     digest : str
         As in :class:`Run`.
     histogram : Histogram
-        Exponents of the same activation gradients with the loss scale divided out, as a float32 backward
-        pass gives them.
+        Exponents of the activation gradients of the applied steps with the loss scale divided out, as a
+        float32 backward pass gives them.
     """
 
     name: str

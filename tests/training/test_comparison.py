@@ -158,6 +158,7 @@ def test_the_loss_factor_changes_only_exponents_of_a_float32_run():
         (DEFAULT_RUNS, {"epochs": 0}, "epochs=0"),
         (DEFAULT_RUNS, {"batch_size": 5000}, "size=5000"),
         (DEFAULT_RUNS, {"seed": -1}, "seed=-1"),
+        (DEFAULT_RUNS, {"loss_factor": 0.0}, "loss_factor=0.0"),
     ],
 )
 def test_everything_is_checked_before_the_first_run(runs, options, message):

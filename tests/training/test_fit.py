@@ -275,6 +275,7 @@ def test_the_step_gives_the_gradients_that_backward_gives():
         ({"policy": "mixed_flot16"}, ValueError, "did you mean 'mixed_float16'"),
         ({"scaler": "torhc"}, ValueError, "did you mean 'torch'"),
         ({"scaler": 8.0}, TypeError, "no scaler"),
+        ({"loss_factor": -1.0}, ValueError, "loss_factor=-1.0"),
         ({"steps": 0}, ValueError, "steps=0"),
         ({"steps": 2.5}, ValueError, "steps=2.5"),
     ],
