@@ -96,7 +96,7 @@ def test_a_scaler_or_an_epoch_that_cannot_be_is_noticed_before_training(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(comparison, "_train", lambda *_, **__: pytest.fail("it trains"))
+    monkeypatch.setattr(comparison, "fit_steps", lambda *_, **__: pytest.fail("it trains"))
     assert main(["train", "--out", str(tmp_path / "run"), *words]) == 2
     assert says in one_line(capsys)
 

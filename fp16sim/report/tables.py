@@ -26,8 +26,8 @@ HEADER = ("run", "accuracy", "zero", "flushed", "surviving", "final scale", "ski
 
 
 SHARES_NOTE = (
-    "Of the activation gradients, while they are finite: zero in float32 already; flushed, nonzero in float32 and zero "
-    "in float16 at the scale of the run; surviving, nonzero in float16."
+    "Zero, flushed and surviving are shares of the float32 run's activation gradients, as the final scale of each "
+    "run would leave them in float16: zero in float32 already; nonzero there and zero in float16; nonzero in both."
 )
 """What the three shares are."""
 
