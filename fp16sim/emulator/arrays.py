@@ -103,6 +103,10 @@ def encoded(x: Any, fmt: Format) -> Encodings:
                 f"a float32 carrier holds a value that {fmt.name} has not; round it first: "
                 f"fp16sim.round_to(x, {fmt.name!r})"
             )
+        if fmt.nan == "ieee" and fmt.precision > 2:
+            # The conversion has quietened signalling NaNs; the operation must see them, and raise invalid.
+            signalling = (flat & 0x7FC00000 == 0x7F800000) & (flat & 0x3FFFFF != 0)
+            found.bits[signalling] = ((1 << fmt.exponent_bits) - 1) << fmt.fraction_bits | 1
         return found.bits.reshape(array.shape)
     if array.dtype.kind in "biu":
         words = array.astype(np.uint64 if array.dtype == np.uint64 else np.int64).reshape(-1)

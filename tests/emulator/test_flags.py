@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from fp16sim_oracles import bulk, integer, judge, strata
+from fp16sim_oracles import bulk, exact, integer, judge, strata
 from fp16sim_oracles.integer import DIVIDE_BY_ZERO, INEXACT, INVALID, OVERFLOW, SUBNORMAL, UNDERFLOW
 
 import fp16sim as fs
@@ -102,6 +102,21 @@ def test_all_six_flags_in_all_seven_modes(op: str, mode: str) -> None:
         arrays = [column.view(np.float16) for column in columns]
         ours = raised_flags(op, *arrays, rounding=mode, tininess=tininess, **given)
         assert_same_flags(ours, right, 63, columns, f"{op} {mode} tininess {tininess}")
+
+
+@pytest.mark.parametrize("fmt", [fmt for fmt in exact.FORMATS if fmt != "binary16"])
+def test_all_six_flags_in_the_other_formats(fmt: str) -> None:
+    for op in ("add", "subtract", "multiply", "divide", "fma", "sqrt"):
+        columns = strata.operands("divide" if op == "sqrt" else op, fmt, SAMPLE, 23)
+        columns = columns[: {"sqrt": 1, "fma": 3}.get(op, 2)]
+        draws = strata.random_bits(len(columns[0]), 23)
+        arrays = [judge.as_array(column, fmt) for column in columns]
+        for mode in integer.MODES:
+            given = {"random_bits": draws} if mode == "stochastic" else {}
+            for tininess in ("after", "before"):
+                _, right = exact.compute(op, fmt, mode, *columns, random_bits=draws, tininess=tininess)
+                ours = raised_flags(op, *arrays, format=fmt, rounding=mode, tininess=tininess, **given)
+                assert_same_flags(ours, right, 63, columns, f"{op} {fmt} {mode} tininess {tininess}")
 
 
 @pytest.mark.parametrize("op", ["add", "subtract", "multiply", "divide", "fma", "sqrt"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,9 +14,8 @@ COUNT = 2000
 OPERATIONS = ("add", "subtract", "multiply", "divide", "fma")
 
 
-def shares(name: str, op: str, fmt: str) -> dict[str, float]:
+def shares(name: str, op: str, fmt: str, columns: tuple[Any, ...]) -> dict[str, float]:
     """Give the shares of operands that reach each edge of a stratum."""
-    columns = strata.stratum(name, op, fmt, COUNT, 1)
     a, b, c = columns
     used = columns if op == "fma" else columns[:2]
     spec = exact.FORMATS[fmt]
@@ -58,10 +58,18 @@ def shares(name: str, op: str, fmt: str) -> dict[str, float]:
 @pytest.mark.parametrize("op", OPERATIONS)
 def test_every_stratum_reaches_its_edge(op: str, fmt: str) -> None:
     for name in strata.strata(op):
-        found = shares(name, op, fmt)
+        found = shares(name, op, fmt, strata.stratum(name, op, fmt, COUNT, 1))
         assert found, f"no edge is measured for {name}"
         for edge, share in found.items():
             assert share >= 0.05, f"{op} {fmt} {name}: {share:.1%} reach {edge!r}, 5% should"
+
+
+@pytest.mark.parametrize("name", ["tie", "cancellation", "overflow", "special", "tiny", "subnormal"])
+def test_random_operands_do_not_reach_the_edges(name: str) -> None:
+    """The measure tells strata apart: random bits fail the test above."""
+    op = "multiply" if name == "tiny" else "add"
+    found = shares(name, op, "binary32", strata.stratum("random", op, "binary32", COUNT, 1))
+    assert min(found.values()) < 0.05, found
 
 
 def test_the_two_tininess_rules_part_often_enough() -> None:
