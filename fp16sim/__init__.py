@@ -28,7 +28,7 @@ _HOMES = {
     "fp16sim.emulator.backends": "use_backend",
     "fp16sim.emulator.describe": "describe Description",
     "fp16sim.autograd.tensor": "Tensor no_grad",
-    "fp16sim.autograd.policy": "Policy",
+    "fp16sim.autograd.policy": "Policy autocast",
     "fp16sim.training.fit": "fit fit_steps",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}

@@ -21,25 +21,31 @@ seed, call : int
 
 from __future__ import annotations
 
-from typing import Any, TypedDict, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 import numpy.typing as npt
 
-from fp16sim.emulator import backends, events
+from fp16sim.emulator import backends
 from fp16sim.emulator.arrays import (
     as_values,
     broadcast,
-    decoded,
     delivered,
     encoded,
     format_of_operands,
     source_format,
+    writable,
 )
-from fp16sim.emulator.backends.base import Draws, Outcome
-from fp16sim.emulator.formats import Format, as_format, nearest_name
-from fp16sim.emulator.random_bits import key_of
-from fp16sim.emulator.rounding import Rounding, as_rounding
+from fp16sim.emulator.elementwise import (
+    RoundingOptions,
+    elementwise,
+    on_encodings,
+    raised_flags,
+    record,
+    resolve,
+    watching,
+)
+from fp16sim.emulator.formats import as_format
 
 __all__ = [
     "RoundingOptions",
@@ -58,60 +64,6 @@ __all__ = [
     "round_to",
     "subtract",
 ]
-
-
-class RoundingOptions(TypedDict, total=False):
-    """The keywords that every function here takes; see the module."""
-
-    rounding: str
-    subnormals: str | bool
-    inputs: str
-    saturate: bool
-    tininess: str
-    seed: int | None
-    call: int
-    random_bits: npt.ArrayLike | None
-
-
-_OPTIONS = tuple(RoundingOptions.__annotations__)
-
-
-def resolve(options: RoundingOptions, shape: tuple[int, ...]) -> tuple[Rounding, Draws]:
-    """Check options: the rule, and where random bits come from."""
-    unknown = [name for name in options if name not in _OPTIONS]
-    if unknown:
-        raise TypeError(f"unknown option {unknown[0]!r}: {nearest_name(unknown[0], _OPTIONS)}")
-    mode = options.get("rounding", "nearest_even")
-    given = options.get("random_bits")
-    seed = options.get("seed")
-    rule = as_rounding(
-        mode,
-        options.get("subnormals", "gradual"),
-        options.get("inputs", "keep"),
-        options.get("saturate", False),
-        options.get("tininess", "after"),
-        0 if given is not None else seed,
-    )
-    if mode != "stochastic":
-        return rule, None
-    if given is not None:
-        bits = np.ascontiguousarray(np.broadcast_to(np.asarray(given, np.uint32), shape))
-        return rule, bits.reshape(-1)
-    return rule, key_of(int(seed or 0), int(options.get("call", 0)))
-
-
-def watching() -> str:
-    """What an operation asks of the backend beside results."""
-    return "counts" if events.counting() else ""
-
-
-def finish(
-    operation: str, outcome: Outcome, shape: tuple[int, ...], fmt: Format, out: npt.NDArray[Any] | None
-) -> Any:
-    """Record what happened and deliver the result."""
-    if outcome.counts is not None:
-        events.record(operation, outcome.counts)
-    return delivered(decoded(outcome.bits.reshape(shape), fmt), out)
 
 
 def round_to(
@@ -159,52 +111,15 @@ def round_to(
     rule, draws = resolve(options, values.shape)
     source = source_format(values)
     flat = np.ascontiguousarray(values).reshape(-1)
+    into = writable(out, target, values.shape, (flat,))
     backend = backends.current()
     if source is None:
         words = flat.astype(np.uint64 if values.dtype == np.uint64 else np.int64)
-        outcome = backend.convert_integers(words, target, rule, draws, watching())
+        outcome = backend.convert_integers(words, target, rule, draws, watching(), into)
     else:
-        outcome = backend.convert(flat.view(source.uint), source, target, rule, draws, watching())
-    return finish("round_to", outcome, values.shape, target, out)
-
-
-def perform(
-    operation: str,
-    operands: tuple[Any, ...],
-    format: Any,
-    options: RoundingOptions,
-    watch: str,
-) -> tuple[Outcome, tuple[int, ...], Format]:
-    """Run an operation of the backend on broadcast operands."""
-    fmt = format_of_operands(operands, format)
-    shape, bits = broadcast(*(encoded(x, fmt) for x in operands))
-    rule, draws = resolve(options, shape)
-    return backends.current().elementwise(operation, bits, fmt, rule, draws, watch), shape, fmt
-
-
-def elementwise(
-    operation: str,
-    operands: tuple[Any, ...],
-    format: Any,
-    out: npt.NDArray[Any] | None,
-    options: RoundingOptions,
-) -> Any:
-    """Perform an operation for a public function."""
-    outcome, shape, fmt = perform(operation, operands, format, options, watching())
-    return finish(operation, outcome, shape, fmt, out)
-
-
-def raised_flags(
-    operation: str, *operands: Any, format: Any = None, **options: Unpack[RoundingOptions]
-) -> npt.NDArray[np.uint8]:
-    """Give the flags that each element of an operation raises, as the bits of ``flags.FLAG_NAMES``.
-
-    >>> raised_flags("divide", [1.0, 1.0, 0.0], [0.0, 3.0, 0.0]).tolist()
-    [16, 32, 8]
-    """
-    outcome, shape, _ = perform(operation, operands, format, options, "flags")
-    assert outcome.flags is not None
-    return outcome.flags.reshape(shape)
+        outcome = backend.convert(flat.view(source.uint), source, target, rule, draws, watching(), into)
+    record("round_to", outcome)
+    return delivered(outcome.bits, into, target, values.shape, out)
 
 
 def add(
@@ -415,10 +330,8 @@ def ldexp(
     fmt = format_of_operands((x,), format)
     # Beyond +-2000 nothing changes any more for formats of up to 8 exponent bits.
     whole = np.clip(exponents, -2000, 2000).astype(np.int64)
-    shape, operands = broadcast(encoded(x, fmt), whole)
-    rule, draws = resolve(options, shape)
-    outcome = backends.current().elementwise("ldexp", operands, fmt, rule, draws, watching())
-    return finish("ldexp", outcome, shape, fmt, out)
+    shape, bits = broadcast(encoded(x, fmt), whole)
+    return on_encodings("ldexp", bits, shape, fmt, out, options)
 
 
 def rint(

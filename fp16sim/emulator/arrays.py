@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,18 @@ from fp16sim.emulator.backends.base import Encodings
 from fp16sim.emulator.formats import Format, as_format, binary16, binary32, binary64
 from fp16sim.emulator.rounding import Rounding
 
-__all__ = ["as_values", "broadcast", "decoded", "delivered", "encoded", "format_of_operands", "source_format"]
+__all__ = [
+    "as_values",
+    "broadcast",
+    "decoded",
+    "delivered",
+    "encoded",
+    "format_of_operands",
+    "source_format",
+    "writable",
+]
 
+_COMMON = frozenset(np.dtype(kind) for kind in (np.float16, np.float32, np.float64))
 _SOURCES = "float16, bfloat16, float8_e4m3fn, float8_e5m2, float32, float64, an integer or bool dtype"
 
 
@@ -30,6 +41,8 @@ def as_values(x: Any) -> npt.NDArray[Any]:
             f"{x}: integers have up to 64 bits; pass float({x}), which rounds it to float64 first"
         )
     array = np.asarray(x)
+    if array.dtype in _COMMON:
+        return array
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     kind = array.dtype.kind
@@ -92,8 +105,8 @@ def encoded(x: Any, fmt: Format) -> Encodings:
                 f"{array.dtype} array in an operation of {fmt.name}, which is kept as {fmt.dtype}; round it first: "
                 f"fp16sim.round_to(x, {fmt.name!r})"
             )
-        if fmt.dtype.itemsize == fmt.uint.itemsize and as_format(fmt.dtype) == fmt:
-            return np.ascontiguousarray(array).view(fmt.uint).reshape(array.shape)
+        if not fmt.is_carried:
+            return np.asarray(array, order="C").view(fmt.uint)
         # A carrier: its float32 values must be values of the format.
         flat = np.ascontiguousarray(array).reshape(-1).view(np.uint32)
         found = backend.convert(flat, binary32, fmt, Rounding(), watch="counts")
@@ -132,7 +145,7 @@ def broadcast(*arrays: npt.NDArray[Any]) -> tuple[tuple[int, ...], list[npt.NDAr
 
 def decoded(bits: Encodings, fmt: Format) -> npt.NDArray[Any]:
     """Give the array in ``fmt.dtype`` that encodings stand for."""
-    if fmt.dtype.itemsize == fmt.uint.itemsize and as_format(fmt.dtype) == fmt:
+    if not fmt.is_carried:
         return bits.view(fmt.dtype)
     return (
         backends.current()
@@ -142,20 +155,39 @@ def decoded(bits: Encodings, fmt: Format) -> npt.NDArray[Any]:
     )
 
 
-def delivered(result: npt.NDArray[Any], out: npt.NDArray[Any] | None) -> Any:
-    """Return a result as NumPy does: into `out` if given, and a scalar for no dimension."""
+def writable(
+    out: Any, fmt: Format, shape: tuple[int, ...], operands: Sequence[npt.NDArray[Any]]
+) -> Encodings | None:
+    """Check `out` before any work; give its flat encodings if results can be written there at once.
+
+    None otherwise: no `out`, a strided or byte-swapped one, a carrier, or one that shares memory with an operand.
+    """
     if out is None:
-        return result[()] if result.ndim == 0 else result
+        return None
     if not isinstance(out, np.ndarray):
-        raise TypeError(
-            f"out={type(out).__name__}: pass an array of {result.dtype} with shape {result.shape}"
-        )
-    if out.dtype.newbyteorder("=") != result.dtype or out.shape != result.shape:
+        raise TypeError(f"out={type(out).__name__}: pass an array of {fmt.dtype} with shape {shape}")
+    if out.dtype.newbyteorder("=") != fmt.dtype or out.shape != shape:
         raise ValueError(
-            f"out has {out.dtype} and shape {out.shape}, the result {result.dtype} and {result.shape}; "
-            "pass an array like the result"
+            f"out has {out.dtype} and shape {out.shape}, the result {fmt.dtype} and {shape}; pass an array like "
+            "the result"
         )
     if not out.flags.writeable:
         raise ValueError("out is read-only; pass a writable array")
+    if fmt.is_carried or not out.dtype.isnative or not out.flags.c_contiguous:
+        return None
+    if any(np.may_share_memory(out, operand) for operand in operands):
+        return None
+    return out.reshape(-1).view(fmt.uint)
+
+
+def delivered(
+    bits: Encodings, into: Encodings | None, fmt: Format, shape: tuple[int, ...], out: npt.NDArray[Any] | None
+) -> Any:
+    """Return results as NumPy does: in `out` if given, and a scalar for no dimension."""
+    if out is not None and bits is into:
+        return out
+    result = decoded(bits.reshape(shape), fmt)
+    if out is None:
+        return result[()] if result.ndim == 0 else result
     out[...] = result
     return out

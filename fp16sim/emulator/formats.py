@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import ml_dtypes
@@ -115,7 +116,7 @@ class Format:
                 f"emax={emax}: values are carried as float32, whose exponents end at 127; lower emax"
             )
 
-    @property
+    @cached_property
     def bias(self) -> int:
         """The exponent field minus the exponent."""
         return int(2 ** (self.exponent_bits - 1) - 1)
@@ -125,7 +126,7 @@ class Format:
         """Exponent of the smallest normal value."""
         return 1 - self.bias
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Bits of an encoding, the sign included."""
         return self.exponent_bits + self.precision
@@ -135,19 +136,19 @@ class Format:
         """Width of the trailing significand field."""
         return self.precision - 1
 
-    @property
+    @cached_property
     def max_bits(self) -> int:
         """Encoding of the largest finite value."""
         field = self.emax + self.bias
         bits = ((field + 1) << self.fraction_bits) - 1
         return bits - 1 if self.nan == "all_ones" and bits == self._magnitude_mask else bits
 
-    @property
+    @cached_property
     def inf_bits(self) -> int | None:
         """Encoding of +infinity, or None."""
         return (2**self.exponent_bits - 1) << self.fraction_bits if self.infinities else None
 
-    @property
+    @cached_property
     def nan_bits(self) -> int:
         """Encoding of the one NaN that every operation returns: quiet, positive, without payload."""
         if self.nan == "all_ones":
@@ -155,7 +156,7 @@ class Format:
         top = int(2**self.exponent_bits - 1)
         return top << self.fraction_bits | 1 << (self.fraction_bits - 1)
 
-    @property
+    @cached_property
     def sign_bit(self) -> int:
         """The encoding of -0."""
         return 1 << (self.width - 1)
@@ -184,7 +185,7 @@ class Format:
         """The distance from 1 to the next larger value."""
         return float(2.0**-self.fraction_bits)
 
-    @property
+    @cached_property
     def dtype(self) -> np.dtype[Any]:
         """The array dtype that holds this format: its own, or float32 as a carrier of exact values.
 
@@ -193,7 +194,12 @@ class Format:
         """
         return _DTYPES.get(self, np.dtype(np.float32))
 
-    @property
+    @cached_property
+    def is_carried(self) -> bool:
+        """Whether arrays of this format are float32 carriers: it has no dtype of its own."""
+        return self not in _DTYPES
+
+    @cached_property
     def uint(self) -> np.dtype[Any]:
         """The unsigned integer dtype in which encodings are kept."""
         return np.dtype(f"u{next(size for size in (1, 2, 4, 8) if 8 * size >= self.width)}")

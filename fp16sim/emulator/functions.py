@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fp16sim.emulator import backends
-from fp16sim.emulator.arithmetic import RoundingOptions, elementwise, finish, resolve, watching
-from fp16sim.emulator.arrays import encoded, format_of_operands
+from fp16sim.emulator.arrays import delivered, encoded, format_of_operands, writable
+from fp16sim.emulator.elementwise import RoundingOptions, elementwise, record, resolve, watching
 from fp16sim.emulator.formats import binary16, nearest_name
 
 __all__ = [
@@ -64,8 +64,10 @@ def _look_up(name: str, x: Any, out: npt.NDArray[Any] | None, options: RoundingO
     bits = encoded(x, fmt)
     rule, draws = resolve(options, bits.shape)
     flat = np.ascontiguousarray(bits).reshape(-1)
-    outcome = backends.current().function(name, flat, rule, draws, watching())
-    return finish(name, outcome, bits.shape, fmt, out)
+    into = writable(out, fmt, bits.shape, (flat,))
+    outcome = backends.current().function(name, flat, rule, draws, watching(), into)
+    record(name, outcome)
+    return delivered(outcome.bits, into, fmt, bits.shape, out)
 
 
 def _tabulated(name: str, meaning: str, argument: str, result: str) -> Function:

@@ -99,7 +99,30 @@ def draw(
         raise ValueError(
             f"mode {rounding.mode!r} draws nothing; use rounded(name, rounding) and flags(name, rounding)"
         )
-    return _round(entries(name)[_operand(bits, rounding)], rounding, random_bits)
+    first, second, up, between, down = _outcomes(name, rounding)
+    chosen = np.where(
+        random_bits < first[bits], up[bits], np.where(random_bits < second[bits], between[bits], down[bits])
+    )
+    return chosen.astype(np.uint16), (chosen >> 16).astype(np.uint8)
+
+
+@cache
+def _outcomes(name: str, rounding: Rounding) -> tuple[npt.NDArray[np.uint32], ...]:
+    """Two thresholds, and what comes out below the first, below the second, and from there on.
+
+    Outcomes are encoding | flags << 16. There are three only just below 2^-14, where random bits can round up
+    to 2^-14 on the grid of the subnormals and not on the finer one by which tininess after rounding is judged.
+    """
+    table = entries(name)[_operand(_ALL, rounding)]
+    second = table.fraction
+    finer = np.maximum(_tail(table) - (1 << 33), 0) >> 1
+    last_step = (table.lower & _MAGNITUDE == _BEFORE_MIN_NORMAL) & (rounding.tininess == "after")
+    first = np.where(last_step, finer, second).astype(np.uint32)
+    outcomes = []
+    for random_bits in (np.zeros_like(first), first, np.full_like(first, 2**32 - 1)):
+        result, raised = _round(table, rounding, random_bits)
+        outcomes.append(result.astype(np.uint32) | raised.astype(np.uint32) << 16)
+    return first, second, *outcomes
 
 
 @cache
@@ -122,6 +145,11 @@ def _operand(bits: Bits, rounding: Rounding) -> Bits:
     return np.where(bits & _INF == 0, bits & _SIGN, bits).astype(np.uint16)
 
 
+def _tail(table: Entries) -> npt.NDArray[np.int64]:
+    """Fraction of the spacing in 34 bits, the last of them standing for everything beyond."""
+    return table.fraction.astype(np.int64) << 2 | table.rest
+
+
 def _round(
     table: Entries, rounding: Rounding, random_bits: npt.NDArray[np.uint32] | None = None
 ) -> tuple[Bits, Flags]:
@@ -130,8 +158,7 @@ def _round(
     code = table.lower & _MAGNITUDE
     infinite_or_nan = code >= _INF
     inexact = table.inexact
-    # Fraction of the spacing in 34 bits, the last of them standing for everything beyond.
-    tail = table.fraction.astype(np.int64) << 2 | table.rest
+    tail = _tail(table)
     up = _goes_up(tail, 2, code & 1 == 1, sign != 0, rounding.mode, random_bits)
 
     # Tiny results. Rounded as if exponents had no end, the spacing just below 2^-14 is half of that of the

@@ -38,6 +38,7 @@ class Backend:
 
     Backends override what they do faster, and must give the same bits, flags and counts. ``watch`` says what else
     than results is wanted: ``""`` nothing, ``"counts"`` six counts of flags, ``"flags"`` also each element's flags.
+    A backend may write its results into `into`, and returns that array as ``bits`` if it did.
     """
 
     name = "reference"
@@ -50,6 +51,7 @@ class Backend:
         rounding: Rounding,
         draws: Draws = None,
         watch: str = "",
+        into: Encodings | None = None,
     ) -> Outcome:
         """Perform an operation of ``reference.OPERATIONS`` on 1-d arrays of equal length."""
         function = reference.OPERATIONS[operation]
@@ -63,7 +65,13 @@ class Backend:
         )
 
     def function(
-        self, name: str, bits: Encodings, rounding: Rounding, draws: Draws = None, watch: str = ""
+        self,
+        name: str,
+        bits: Encodings,
+        rounding: Rounding,
+        draws: Draws = None,
+        watch: str = "",
+        into: Encodings | None = None,
     ) -> Outcome:
         """Compute a function of one binary16 argument, one of ``one_argument.FUNCTIONS``."""
         from fp16sim.emulator import reference_functions
@@ -85,6 +93,7 @@ class Backend:
         rounding: Rounding,
         draws: Draws = None,
         watch: str = "",
+        into: Encodings | None = None,
     ) -> Outcome:
         """Round encodings of one format to another."""
         return self._loop(
@@ -103,6 +112,7 @@ class Backend:
         rounding: Rounding,
         draws: Draws = None,
         watch: str = "",
+        into: Encodings | None = None,
     ) -> Outcome:
         """Round 64-bit integers, signed or not, to a format."""
         return self._loop(

@@ -97,9 +97,10 @@ class CpuBackend(Backend):
         rounding: Rounding,
         draws: Draws = None,
         watch: str = "",
+        into: Encodings | None = None,
     ) -> Outcome:
         """Perform an operation on 1-d arrays of equal length."""
-        out = np.empty(operands[0].size, fmt.uint)
+        out = np.empty(operands[0].size, fmt.uint) if into is None else into
         fast = _HALF_LOOPS.get(operation)
         if (
             fast
@@ -126,7 +127,13 @@ class CpuBackend(Backend):
         return seen.outcome(out)
 
     def function(
-        self, name: str, bits: Encodings, rounding: Rounding, draws: Draws = None, watch: str = ""
+        self,
+        name: str,
+        bits: Encodings,
+        rounding: Rounding,
+        draws: Draws = None,
+        watch: str = "",
+        into: Encodings | None = None,
     ) -> Outcome:
         """Look a function of one binary16 argument up in its table."""
         flags = None
@@ -136,7 +143,7 @@ class CpuBackend(Backend):
                 loops.fill_random(_signed(key), 0, draws)
             out, flags = tables.draw(name, rounding, bits, draws)
         else:
-            out = np.empty(bits.size, np.uint16)
+            out = np.empty(bits.size, np.uint16) if into is None else into
             half.gather(tables.rounded(name, rounding), bits, out)
             if watch:
                 flags = np.empty(bits.size, np.uint8)
@@ -153,9 +160,10 @@ class CpuBackend(Backend):
         rounding: Rounding,
         draws: Draws = None,
         watch: str = "",
+        into: Encodings | None = None,
     ) -> Outcome:
         """Round encodings of one format to another."""
-        out = np.empty(bits.size, target.uint)
+        out = np.empty(bits.size, target.uint) if into is None else into
         if (
             not watch
             and _is_mode_only(rounding)
@@ -201,9 +209,10 @@ class CpuBackend(Backend):
         rounding: Rounding,
         draws: Draws = None,
         watch: str = "",
+        into: Encodings | None = None,
     ) -> Outcome:
         """Round 64-bit integers, signed or not, to a format."""
-        out = np.empty(values.size, target.uint)
+        out = np.empty(values.size, target.uint) if into is None else into
         seen = _Watch(watch, out.size)
         chosen, key = _drawn(draws)
         negative = values < 0

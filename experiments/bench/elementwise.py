@@ -1,0 +1,172 @@
+"""Speed of conversions and elementwise arithmetic, as ratios within one run: `make bench`.
+
+usage: elementwise.py [--size N] [--rounds N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+from timing import ROUNDS, alternate, machine, save, summary
+
+import fp16sim as fs
+
+Contestants = dict[str, Callable[[], object]]
+
+
+def conversions(x: np.ndarray) -> Contestants:
+    """float32 -> binary16, and a copy of the same bytes (4 read and 2 written for each value)."""
+    source, sink = np.zeros(3 * x.size, np.uint8), np.zeros(3 * x.size, np.uint8)
+    out = np.empty(x.size, np.float16)
+    contestants: Contestants = {
+        "copy of the bytes": lambda: np.copyto(sink, source),
+        "fp16sim nearest_even": lambda: fs.round_to(x),
+        "fp16sim toward_zero": lambda: fs.round_to(x, rounding="toward_zero"),
+        "fp16sim stochastic": lambda: fs.round_to(x, rounding="stochastic", seed=1),
+        "numpy astype": lambda: x.astype(np.float16),
+        "numpy astype into out": lambda: np.copyto(out, x, casting="unsafe"),
+    }
+    return contestants
+
+
+def peers(x: np.ndarray) -> Contestants:
+    """Other programs that convert to binary16, where installed."""
+    found: Contestants = {}
+    try:
+        import torch
+
+        torch.set_num_threads(1)
+        tensor = torch.from_numpy(x)
+        found["torch half"] = lambda: tensor.half()
+    except ImportError:
+        pass
+    try:
+        from gfloat import RoundMode, round_ndarray
+        from gfloat.formats import format_info_binary16
+
+        few = x[:: max(1, x.size // 100_000)]
+        found[f"gfloat ({few.size} values)"] = lambda: round_ndarray(
+            format_info_binary16, few.astype(np.float64), RoundMode.TiesToEven
+        )
+    except ImportError:
+        pass
+    try:
+        import torch
+        from qtorch.quant import float_quantize
+
+        quantized = torch.from_numpy(x)
+        found["qtorch float_quantize"] = lambda: float_quantize(quantized, exp=5, man=10, rounding="nearest")
+    except Exception:  # its extension is compiled on import, which fails in many ways
+        pass
+    try:
+        from pychop import Chop
+
+        chop = Chop("h")
+        few_chopped = x[:: max(1, x.size // 100_000)]
+        found[f"pychop ({few_chopped.size} values)"] = lambda: chop(few_chopped)
+    except Exception:
+        pass
+    return found
+
+
+def arithmetic(a: np.ndarray, b: np.ndarray) -> dict[str, Contestants]:
+    """Each operation against NumPy's ufunc on float16."""
+    positive = np.abs(a)
+    moderate = np.clip(a, np.float16(-8), np.float16(8))
+    return {
+        "add": {"fp16sim": lambda: fs.add(a, b), "numpy": lambda: np.add(a, b)},
+        "multiply": {"fp16sim": lambda: fs.multiply(a, b), "numpy": lambda: np.multiply(a, b)},
+        "divide": {"fp16sim": lambda: fs.divide(a, b), "numpy": lambda: np.divide(a, b)},
+        "sqrt": {"fp16sim": lambda: fs.sqrt(positive), "numpy": lambda: np.sqrt(positive)},
+        "exp": {"fp16sim": lambda: fs.exp(moderate), "numpy": lambda: np.exp(moderate)},
+    }
+
+
+def all_conversions(threads: int = 2) -> float:
+    """Convert all 2^32 float32 values; give the seconds of wall time."""
+    piece = 2**24
+
+    def work(index: int) -> None:
+        fs.round_to(np.arange(index * piece, (index + 1) * piece, dtype=np.uint32).view(np.float32))
+
+    start = time.perf_counter()
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(work, range(2**32 // piece)))
+    return time.perf_counter() - start
+
+
+def process_seconds(code: str, rounds: int = 5) -> float:
+    """Median seconds of a process from its start, less those of a Python that does nothing... included."""
+    seconds = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+        seconds.append(time.perf_counter() - start)
+    return sorted(seconds)[rounds // 2]
+
+
+def main() -> None:
+    """Run everything, print the table, write the JSON."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--size", type=int, default=10_000_000)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    options = parser.parse_args()
+    rng = np.random.default_rng(0)
+    size = options.size
+    x = rng.standard_normal(size, dtype=np.float32)
+    a, b = (rng.standard_normal(size, dtype=np.float32).astype(np.float16) for _ in range(2))
+    about = machine()
+    print("  ".join(f"{key}: {value}" for key, value in about.items()))
+
+    results: dict[str, Any] = {"machine": about, "size": size, "rounds": options.rounds}
+    timed = alternate({**conversions(x), **peers(x)}, options.rounds)
+    rows = {}
+    for name, seconds in timed.items():
+        count = int(name.split("(")[1].split()[0]) if "(" in name else size
+        rows[name] = summary(seconds, count)
+    copy, astype = rows["copy of the bytes"]["rate"], rows["numpy astype"]["rate"]
+    print(f"\nfloat32 -> binary16, {size:,} values{'':9}Gvalue/s  spread  /copy  /astype")
+    for name, row in rows.items():
+        row.update(to_copy=row["rate"] / copy, to_numpy=row["rate"] / astype)
+        line = (
+            f"{row['rate'] / 1e9:8.3f}  {row['spread']:5.0%}  {row['to_copy']:5.2f}  {row['to_numpy']:7.2f}"
+        )
+        print(f"  {name:<42}{line}")
+    results["conversions"] = rows
+
+    print(f"\nbinary16 arithmetic{'':25}Gvalue/s  spread  numpy's  ratio")
+    results["arithmetic"] = {}
+    with np.errstate(all="ignore"):
+        for name, contestants in arithmetic(a, b).items():
+            row = {who: summary(s, size) for who, s in alternate(contestants, options.rounds).items()}
+            ratio = row["fp16sim"]["rate"] / row["numpy"]["rate"]
+            results["arithmetic"][name] = {**row, "ratio": ratio}
+            ours, theirs = row["fp16sim"]["rate"] / 1e9, row["numpy"]["rate"] / 1e9
+            print(f"  {name:<42}{ours:8.3f}  {row['fp16sim']['spread']:5.0%}  {theirs:7.3f}  {ratio:5.1f}")
+
+    nothing = process_seconds("pass")
+    starts = {
+        "import fp16sim": process_seconds("import fp16sim") - nothing,
+        "import fp16sim, numpy already counted": process_seconds("import numpy, fp16sim")
+        - process_seconds("import numpy"),
+        "process start to first round_to, warm cache": process_seconds(
+            "import fp16sim as fs; fs.round_to(1.0)"
+        ),
+        "all 2^32 float32 -> binary16, 2 threads": all_conversions(),
+    }
+    print("\nseconds")
+    for name, seconds in starts.items():
+        print(f"  {name:<42}{seconds:8.2f}")
+    results["seconds"] = starts
+    print(f"\nwritten: {save('bench_elementwise', results)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,116 @@
+"""What all elementwise functions share: their rounding options, and the way from operands to the backend."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict, Unpack
+
+import numpy as np
+import numpy.typing as npt
+
+from fp16sim.emulator import backends, events
+from fp16sim.emulator.arrays import broadcast, delivered, encoded, format_of_operands, writable
+from fp16sim.emulator.backends.base import Draws, Outcome
+from fp16sim.emulator.formats import Format, nearest_name
+from fp16sim.emulator.random_bits import key_of
+from fp16sim.emulator.rounding import Rounding, as_rounding
+
+__all__ = ["RoundingOptions", "elementwise", "on_encodings", "raised_flags", "record", "resolve", "watching"]
+
+
+class RoundingOptions(TypedDict, total=False):
+    """The keywords that every function here takes; see the module."""
+
+    rounding: str
+    subnormals: str | bool
+    inputs: str
+    saturate: bool
+    tininess: str
+    seed: int | None
+    call: int
+    random_bits: npt.ArrayLike | None
+
+
+_OPTIONS = tuple(RoundingOptions.__annotations__)
+_DEFAULT = Rounding()
+
+
+def resolve(options: RoundingOptions, shape: tuple[int, ...]) -> tuple[Rounding, Draws]:
+    """Check options: the rule, and where random bits come from."""
+    if not options:
+        return _DEFAULT, None
+    unknown = [name for name in options if name not in _OPTIONS]
+    if unknown:
+        raise TypeError(f"unknown option {unknown[0]!r}: {nearest_name(unknown[0], _OPTIONS)}")
+    mode = options.get("rounding", "nearest_even")
+    given = options.get("random_bits")
+    seed = options.get("seed")
+    rule = as_rounding(
+        mode,
+        options.get("subnormals", "gradual"),
+        options.get("inputs", "keep"),
+        options.get("saturate", False),
+        options.get("tininess", "after"),
+        0 if given is not None else seed,
+    )
+    if mode != "stochastic":
+        return rule, None
+    if given is not None:
+        bits = np.ascontiguousarray(np.broadcast_to(np.asarray(given, np.uint32), shape))
+        return rule, bits.reshape(-1)
+    return rule, key_of(int(seed or 0), int(options.get("call", 0)))
+
+
+def watching() -> str:
+    """What an operation asks of the backend beside results."""
+    return "counts" if events.counting() else ""
+
+
+def record(operation: str, outcome: Outcome) -> None:
+    """Add what a backend counted to the open blocks."""
+    if outcome.counts is not None:
+        events.record(operation, outcome.counts)
+
+
+def elementwise(
+    operation: str,
+    operands: tuple[Any, ...],
+    format: Any,
+    out: npt.NDArray[Any] | None,
+    options: RoundingOptions,
+) -> Any:
+    """Perform an operation of the backend on broadcast operands."""
+    fmt = format_of_operands(operands, format)
+    shape, bits = broadcast(*(encoded(x, fmt) for x in operands))
+    return on_encodings(operation, bits, shape, fmt, out, options)
+
+
+def on_encodings(
+    operation: str,
+    bits: list[npt.NDArray[Any]],
+    shape: tuple[int, ...],
+    fmt: Format,
+    out: npt.NDArray[Any] | None,
+    options: RoundingOptions,
+) -> Any:
+    """Perform an operation on flat encodings of one shape."""
+    rule, draws = resolve(options, shape)
+    into = writable(out, fmt, shape, bits)
+    outcome = backends.current().elementwise(operation, bits, fmt, rule, draws, watching(), into)
+    record(operation, outcome)
+    return delivered(outcome.bits, into, fmt, shape, out)
+
+
+def raised_flags(
+    operation: str, *operands: Any, format: Any = None, **options: Unpack[RoundingOptions]
+) -> npt.NDArray[np.uint8]:
+    """Give the flags that each element of an operation raises, as the bits of ``flags.FLAG_NAMES``.
+
+    >>> raised_flags("divide", [1.0, 1.0, 0.0], [0.0, 3.0, 0.0]).tolist()
+    [16, 32, 8]
+    """
+    fmt = format_of_operands(operands, format)
+    shape, bits = broadcast(*(encoded(x, fmt) for x in operands))
+    rule, draws = resolve(options, shape)
+    flags = backends.current().elementwise(operation, bits, fmt, rule, draws, "flags").flags
+    assert flags is not None
+    return flags.reshape(shape)
