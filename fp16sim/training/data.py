@@ -62,7 +62,7 @@ def digits(training: int = 1400) -> tuple[Split, Split]:
     if not 0 < training < 1797:
         raise ValueError(f"training={training!r}: of 1797 images, 1 to 1796 can be for training")
     with (
-        resources.files("fp16sim.training").joinpath("data/digits.npz").open("rb") as file,
+        resources.files("fp16sim.training").joinpath("datasets/digits.npz").open("rb") as file,
         np.load(file) as data,
     ):
         images = (data["images"].reshape(-1, 64).astype(np.float32) - 5) / 8

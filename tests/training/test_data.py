@@ -21,7 +21,7 @@ def test_the_digits():
 
 
 def test_the_file_is_the_published_data():
-    with resources.files("fp16sim.training").joinpath("data/digits.npz").open("rb") as file:
+    with resources.files("fp16sim.training").joinpath("datasets/digits.npz").open("rb") as file:
         data = np.load(file)
         content = data["images"].tobytes() + data["labels"].tobytes()
     assert len(content) == 1797 * 65
