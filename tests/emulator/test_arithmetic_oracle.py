@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from fp16sim_oracles import exact, integer, judge, strata
 
+from fp16sim.emulator.kernels.loops import fill_random
+from fp16sim.emulator.random_bits import key_of
+
 ALL = np.arange(65536, dtype=np.uint16)
 FOUR = ("add", "subtract", "multiply", "divide")
 PAIRS = 100_000
@@ -46,6 +49,22 @@ def test_binary16_whole_rows(op: str) -> None:
 
 def test_sqrt_of_every_binary16() -> None:
     check("sqrt", "binary16", (ALL,))
+
+
+@pytest.mark.parametrize("op", ["from_float32", "from_float64", "add", "fma"])
+def test_bits_of_a_seed_are_used_as_given_bits_are(op: str) -> None:
+    """Seeded loops have kernels of their own: their bits, read off the generator, go to the exact routine."""
+    if op in ("add", "fma"):
+        columns: tuple[Any, ...] = strata.operands(op, "binary16", PAIRS, 36)[: 3 if op == "fma" else 2]
+        name, source = op, None
+    else:
+        source = {"from_float32": "binary32", "from_float64": "binary64"}[op]
+        columns, name = (strata.sources("binary16", source, PAIRS, 36),), "convert"
+    draws = np.empty(len(columns[0]), np.uint32)
+    fill_random(np.uint64(key_of(5, 0)).astype(np.int64), 0, draws)
+    ours = judge.package(name, "binary16", "stochastic", columns, source, seed=5)
+    right = judge.expected(name, "binary16", "stochastic", columns, source, draws)
+    judge.assert_same_bits(ours, right, columns, draws, f"{op} stochastic")
 
 
 @pytest.mark.parametrize("fmt", [fmt for fmt in exact.FORMATS if fmt != "binary16"])
