@@ -118,10 +118,10 @@ def _outcomes(name: str, rounding: Rounding) -> tuple[npt.NDArray[np.uint32], ..
     finer = np.maximum(_tail(table) - (1 << 33), 0) >> 1
     last_step = (table.lower & _MAGNITUDE == _BEFORE_MIN_NORMAL) & (rounding.tininess == "after")
     first = np.where(last_step, finer, second).astype(np.uint32)
-    outcomes = []
+    outcomes: list[npt.NDArray[np.uint32]] = []
     for random_bits in (np.zeros_like(first), first, np.full_like(first, 2**32 - 1)):
         result, raised = _round(table, rounding, random_bits)
-        outcomes.append(result.astype(np.uint32) | raised.astype(np.uint32) << 16)
+        outcomes.append((result.astype(np.uint32) | raised.astype(np.uint32) << 16).astype(np.uint32))
     return first, second, *outcomes
 
 

@@ -160,6 +160,30 @@ def test_stochastic_thresholds_are_those_of_mpfr(name: str) -> None:
     assert not chosen.any() or name in ("square", "logb") or (below[chosen] != toward[chosen]).any()
 
 
+@pytest.mark.parametrize("subnormals", ["gradual", "flush"])
+@pytest.mark.parametrize("tininess", ["after", "before"])
+def test_draws_are_the_rounding_of_entries(tininess: str, subnormals: str) -> None:
+    """At and beside both thresholds: of rounding up, and (just below 2^-14) of doing so to a finer grid."""
+    last_steps = 0
+    for name in FUNCTIONS:
+        near = np.flatnonzero(entries(name).lower & 0x7FFF == 0x3FF)
+        last_steps += near.size
+        bits = np.concatenate([near, np.arange(0, 65536, 257)]).astype(np.uint16)
+        fraction = entries(name).fraction[bits].astype(np.int64)
+        for at in (fraction, 2 * fraction - 2**32):
+            for offset in (-1, 0, 1):
+                random_bits = np.clip(at + offset, 0, 2**32 - 1).astype(np.uint32)
+                for inputs in ("keep", "zero"):
+                    rounding = Rounding("stochastic", subnormals, inputs, False, tininess)
+                    got = tables.draw(name, rounding, bits, random_bits)
+                    want = tables._round(
+                        entries(name)[tables._operand(bits, rounding)], rounding, random_bits
+                    )
+                    assert (got[0] == want[0]).all(), name
+                    assert (got[1] == want[1]).all(), name
+    assert last_steps > 30
+
+
 def test_known_values() -> None:
     nearest = Rounding()
     known = (("exp", 0x1F79, 0x3C07), ("log", 0x1D78, 0xC53B), ("sin", 0x5CB0, 0xBBFF))
