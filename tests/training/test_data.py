@@ -29,7 +29,7 @@ def test_the_file_is_the_published_data():
 
 
 def test_it_ships_with_its_attribution():
-    text = resources.files("fp16sim.training").joinpath("data/ATTRIBUTION.md").read_text(encoding="utf-8")
+    text = resources.files("fp16sim.training").joinpath("datasets/ATTRIBUTION.md").read_text(encoding="utf-8")
     assert "10.24432/C50P49" in text
     assert "CC BY 4.0" in text
 
