@@ -20,7 +20,7 @@ from fp16sim.emulator.table_digests import DIGESTS
 from fp16sim.emulator.table_entries import Entries, entries
 
 DETERMINISTIC = MODES[:6]
-SAMPLED = 13
+SAMPLED = 29
 
 
 def differences(name: str, step: int, table: Entries | None = None) -> list[str]:
