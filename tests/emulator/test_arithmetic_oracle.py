@@ -8,12 +8,16 @@ import numpy as np
 import pytest
 from fp16sim_oracles import exact, integer, judge, strata
 
+from fp16sim.emulator.arithmetic import raised_flags
+from fp16sim.emulator.flags import INEXACT, OVERFLOW, SUBNORMAL, UNDERFLOW
 from fp16sim.emulator.kernels.loops import fill_random
 from fp16sim.emulator.random_bits import key_of
 
 ALL = np.arange(65536, dtype=np.uint16)
 FOUR = ("add", "subtract", "multiply", "divide")
 PAIRS = 100_000
+Results = tuple[Any, Any]
+"""Bits and flags."""
 
 
 def check(op: str, fmt: str, columns: tuple[Any, ...], **source: str) -> None:
@@ -81,6 +85,59 @@ def test_conversions(fmt: str) -> None:
     for source in ("binary16", "bfloat16", "e4m3", "e5m2"):
         every = ALL[::7] if exact.FORMATS[source].dtype == np.uint16 else np.arange(256, dtype=np.uint8)
         check("convert", fmt, (every,), source=source)
+
+
+def ruled(
+    op: str, fmt: str, mode: str, columns: tuple[Any, ...], draws: Any, rule: dict[str, Any]
+) -> Results:
+    """Derive bits and flags under a rule from the exact routine's plain ones: what flush and saturate mean."""
+    grid = strata.Grid(exact.FORMATS[fmt])
+    if rule.get("inputs") == "zero":
+        magnitudes = [column & (grid.sign - 1) for column in columns]
+        columns = tuple(
+            np.where(m < grid.normal, c & grid.sign, c).astype(c.dtype)
+            for m, c in zip(magnitudes, columns, strict=True)
+        )
+    tininess = rule.get("tininess", "after")
+    bits, flags = exact.compute(op, fmt, mode, *columns, random_bits=draws, tininess=tininess)
+    sign = (bits & grid.sign).astype(bits.dtype)
+    if rule.get("subnormals") == "flush":  # a nonzero tiny result is inexact, or else exact and subnormal
+        tiny = (flags & UNDERFLOW != 0) | (flags & (SUBNORMAL | INEXACT) == SUBNORMAL)
+        bits = np.where(tiny, sign, bits)
+        flags = np.where(tiny, UNDERFLOW | INEXACT, flags)
+    if rule.get("saturate"):
+        infinite = (bits & (grid.sign - 1)) == grid.spec.inf_code
+        bits = np.where(infinite, sign | bits.dtype.type(grid.max), bits)
+        flags = np.where(infinite, flags | OVERFLOW | INEXACT, flags)
+    return bits, flags.astype(np.uint8)
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        {"subnormals": "flush"},
+        {"subnormals": "flush", "tininess": "before"},
+        {"saturate": True},
+        {"inputs": "zero"},
+        {"inputs": "zero", "subnormals": "flush", "saturate": True, "tininess": "before"},
+    ],
+    ids=lambda rule: "-".join(map(str, rule.values())),
+)
+@pytest.mark.parametrize("fmt", [fmt for fmt, spec in exact.FORMATS.items() if spec.infinities])
+def test_flush_saturate_and_zeroed_inputs(fmt: str, rule: dict[str, Any]) -> None:
+    for op in (*FOUR, "fma", "sqrt"):
+        columns = strata.operands("divide" if op == "sqrt" else op, fmt, 3000, 37)
+        columns = columns[: {"sqrt": 1, "fma": 3}.get(op, 2)]
+        draws = strata.random_bits(len(columns[0]), 37)
+        arrays = [judge.as_array(column, fmt) for column in columns]
+        for mode in integer.MODES:
+            options = {**rule, "random_bits": draws} if mode == "stochastic" else rule
+            bits, flags = ruled(op, fmt, mode, columns, draws, rule)
+            ours = judge.package(op, fmt, mode, columns, **options)
+            what = f"{op} {fmt} {mode} {rule}"
+            judge.assert_same_bits(ours, bits, columns, draws, what)
+            raised = raised_flags(op, *arrays, format=fmt, rounding=mode, **options)
+            judge.assert_same_bits(raised, flags, columns, draws, f"flags of {what}")
 
 
 @pytest.mark.parametrize("op", FOUR)
