@@ -29,8 +29,9 @@ test-all: $(VENV)/.test  ## the same and the exhaustive runs; prints what each c
 test-oracles: $(VENV)/.oracles  ## against torch and gfloat; skips, with the reason, where they are absent
 	$(PYTEST) -m oracle
 
-bench: $(VENV)/.report  ## ratios to numpy and to a copy of the same bytes, in one run
+bench: $(VENV)/.bench  ## ratios to numpy and to a copy of the same bytes, in one run
 	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python experiments/bench/elementwise.py
+	$(BIN)/python experiments/bench/tables.py
 
 experiments: $(VENV)/.report  ## published, here, band
 	@set -e; for script in experiments/[0-9]*.py; do echo "== $$script"; $(BIN)/python $$script; done
@@ -50,7 +51,7 @@ clean:
 $(BIN)/python:
 	$(MAKE_VENV)
 
-$(VENV)/.report $(VENV)/.test $(VENV)/.dev: $(VENV)/.%: pyproject.toml | $(BIN)/python
+$(VENV)/.report $(VENV)/.test $(VENV)/.dev $(VENV)/.bench: $(VENV)/.%: pyproject.toml | $(BIN)/python
 	$(INSTALL) -e ".[$*]"
 	@touch $@
 

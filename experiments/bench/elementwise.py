@@ -77,16 +77,26 @@ def peers(x: np.ndarray) -> Contestants:
 
 
 def arithmetic(a: np.ndarray, b: np.ndarray) -> dict[str, Contestants]:
-    """Each operation against NumPy's ufunc on float16."""
+    """Each operation against NumPy's ufunc on float16, both into an array that is there already."""
     positive = np.abs(a)
     moderate = np.clip(a, np.float16(-8), np.float16(8))
-    return {
-        "add": {"fp16sim": lambda: fs.add(a, b), "numpy": lambda: np.add(a, b)},
-        "multiply": {"fp16sim": lambda: fs.multiply(a, b), "numpy": lambda: np.multiply(a, b)},
-        "divide": {"fp16sim": lambda: fs.divide(a, b), "numpy": lambda: np.divide(a, b)},
-        "sqrt": {"fp16sim": lambda: fs.sqrt(positive), "numpy": lambda: np.sqrt(positive)},
-        "exp": {"fp16sim": lambda: fs.exp(moderate), "numpy": lambda: np.exp(moderate)},
-    }
+    out = np.empty_like(a)
+    operands = {"add": (a, b), "multiply": (a, b), "divide": (a, b), "sqrt": (positive,), "exp": (moderate,)}
+
+    def contestants(name: str, arrays: tuple[np.ndarray, ...]) -> Contestants:
+        ours, theirs = getattr(fs, name), getattr(np, name)
+        repeats = max(1, 10_000_000 // (20 * a.size))  # short arrays: many calls a turn, for the clock's sake
+
+        def repeat(function: Callable[..., object]) -> Callable[[], None]:
+            def turn() -> None:
+                for _ in range(repeats):
+                    function(*arrays, out=out)
+
+            return turn
+
+        return {"fp16sim": repeat(ours), "numpy": repeat(theirs)}
+
+    return {name: contestants(name, arrays) for name, arrays in operands.items()}
 
 
 def all_conversions(threads: int = 2) -> float:
@@ -103,7 +113,7 @@ def all_conversions(threads: int = 2) -> float:
 
 
 def process_seconds(code: str, rounds: int = 5) -> float:
-    """Median seconds of a process from its start, less those of a Python that does nothing... included."""
+    """Give the median seconds of a Python process that runs the code, its start included."""
     seconds = []
     for _ in range(rounds):
         start = time.perf_counter()
@@ -141,21 +151,24 @@ def main() -> None:
         print(f"  {name:<42}{line}")
     results["conversions"] = rows
 
-    print(f"\nbinary16 arithmetic{'':25}Gvalue/s  spread  numpy's  ratio")
     results["arithmetic"] = {}
-    with np.errstate(all="ignore"):
-        for name, contestants in arithmetic(a, b).items():
-            row = {who: summary(s, size) for who, s in alternate(contestants, options.rounds).items()}
-            ratio = row["fp16sim"]["rate"] / row["numpy"]["rate"]
-            results["arithmetic"][name] = {**row, "ratio": ratio}
-            ours, theirs = row["fp16sim"]["rate"] / 1e9, row["numpy"]["rate"] / 1e9
-            print(f"  {name:<42}{ours:8.3f}  {row['fp16sim']['spread']:5.0%}  {theirs:7.3f}  {ratio:5.1f}")
+    for length in (2**18, size):  # in the cache, and in memory
+        print(f"\nbinary16 arithmetic, {length:,} values{'':10}Gvalue/s  spread  numpy's  ratio")
+        results["arithmetic"][str(length)] = table = {}
+        with np.errstate(all="ignore"):
+            for name, contestants in arithmetic(a[:length].copy(), b[:length].copy()).items():
+                calls = max(1, 10_000_000 // (20 * length))
+                times = alternate(contestants, options.rounds)
+                row = {who: summary(seconds, length * calls) for who, seconds in times.items()}
+                ratio = row["fp16sim"]["rate"] / row["numpy"]["rate"]
+                table[name] = {**row, "ratio": ratio}
+                ours, theirs = row["fp16sim"]["rate"] / 1e9, row["numpy"]["rate"] / 1e9
+                print(
+                    f"  {name:<42}{ours:8.3f}  {row['fp16sim']['spread']:5.0%}  {theirs:7.3f}  {ratio:5.1f}"
+                )
 
-    nothing = process_seconds("pass")
     starts = {
-        "import fp16sim": process_seconds("import fp16sim") - nothing,
-        "import fp16sim, numpy already counted": process_seconds("import numpy, fp16sim")
-        - process_seconds("import numpy"),
+        "import fp16sim": process_seconds("import fp16sim") - process_seconds("pass"),
         "process start to first round_to, warm cache": process_seconds(
             "import fp16sim as fs; fs.round_to(1.0)"
         ),

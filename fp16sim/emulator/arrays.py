@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -59,14 +60,19 @@ def as_values(x: Any) -> npt.NDArray[Any]:
     return array
 
 
-def source_format(array: npt.NDArray[Any]) -> Format | None:
-    """Find the format of a dtype, binary64 included; None for integers and the rest."""
-    if array.dtype == np.float64:
+@lru_cache(maxsize=64)
+def _format_of(dtype: np.dtype[Any]) -> Format | None:
+    if dtype == np.float64:
         return binary64
     try:
-        return as_format(array.dtype)
+        return as_format(dtype)
     except ValueError:
         return None
+
+
+def source_format(array: npt.NDArray[Any]) -> Format | None:
+    """Find the format of a dtype, binary64 included; None for integers and the rest."""
+    return _format_of(array.dtype)
 
 
 def format_of_operands(operands: tuple[Any, ...], given: Any) -> Format:
