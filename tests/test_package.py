@@ -162,6 +162,18 @@ def test_every_public_name_is_there_and_stays_what_it_was_after_every_submodule_
     assert set(fp16sim.__all__) <= set(dir(fp16sim))
 
 
+def test_editors_are_told_the_same_names() -> None:
+    tree = ast.parse((PACKAGE / "__init__.pyi").read_text())
+    told = {
+        (node.module, alias.name)
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+    }
+    handed_on = {(module, name) for module, names in fp16sim._HOMES.items() for name in names.split()}
+    assert told == handed_on | {("fp16sim", name) for name in fp16sim._SUBPACKAGES}
+
+
 def test_public_names_say_what_they_are() -> None:
     for name in fp16sim.__all__:
         value = getattr(fp16sim, name)
