@@ -45,13 +45,6 @@ every_format = pytest.mark.parametrize(
 every_mode = pytest.mark.parametrize("mode", MODES)
 
 
-@pytest.fixture(scope="module")
-def gfloat() -> Any:
-    return pytest.importorskip(
-        "gfloat", reason="gfloat is not installed: pip install 'fp16sim[oracles]'", exc_type=ImportError
-    )
-
-
 def description(gfloat: Any, fmt: Any) -> Any:
     """Give gfloat's description of a format; of one that it does not name, from three integers."""
     if fmt in NAMES:
