@@ -102,7 +102,10 @@ def format_of_operands(operands: tuple[Any, ...], given: Any) -> Format:
 
 
 def encoded(x: Any, fmt: Format) -> Encodings:
-    """Give the encodings of an operand of that format; a Python number or list is rounded to nearest first."""
+    """Give the encodings of an operand of that format; a Python number or list is rounded to nearest first.
+
+    They share the memory and the strides of the array if its dtype is the format's own.
+    """
     array = as_values(x)
     backend = backends.current()
     if isinstance(x, (np.ndarray, np.generic)):
@@ -112,7 +115,7 @@ def encoded(x: Any, fmt: Format) -> Encodings:
                 f"fp16sim.round_to(x, {fmt.name!r})"
             )
         if not fmt.is_carried:
-            return np.asarray(array, order="C").view(fmt.uint)
+            return array.view(fmt.uint)
         # A carrier: its float32 values must be values of the format.
         flat = np.ascontiguousarray(array).reshape(-1).view(np.uint32)
         found = backend.convert(flat, binary32, fmt, Rounding(), watch="counts")

@@ -1,4 +1,4 @@
-"""What happened: overflow, underflow, subnormal results, invalid, division by zero and inexact, counted.
+"""What happened: overflow, underflow, subnormal results, invalid, division by zero, inexact and swamped, counted.
 
 Nothing is counted, and nothing is spent on it, unless a :func:`count_events` block is open in the current context.
 """
@@ -15,9 +15,12 @@ import numpy.typing as npt
 
 from fp16sim.emulator.flags import FLAG_NAMES
 
-__all__ = ["Events", "count_events", "counting", "record", "scope"]
+__all__ = ["EVENT_NAMES", "Events", "count_events", "counting", "record", "scope"]
 
 Counts = npt.NDArray[np.int64]
+
+EVENT_NAMES = (*FLAG_NAMES, "swamped")
+"""What is counted: the six flags, and the additions of a sum that change nothing."""
 
 
 class Events:
@@ -32,19 +35,24 @@ class Events:
         The five exceptions of IEEE 754-2019 clause 7. Underflow: tiny and inexact.
     subnormal : int
         Results that are subnormal and not zero.
+    swamped : int
+        Additions inside sums and products of matrices that leave a nonzero partial sum as it was, though what they
+        add is not zero: it was too small to be seen.
     """
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, str], Counts] = {}
 
     def add(self, scope: str, operation: str, counts: npt.ArrayLike) -> None:
-        """Add a vector of six counts, in the order of ``FLAG_NAMES``."""
+        """Add a vector of counts in the order of ``EVENT_NAMES``; operations that add nothing up give the first six."""
         key = (scope, operation)
-        self._counts[key] = self._counts.get(key, np.zeros(len(FLAG_NAMES), np.int64)) + np.asarray(counts)
+        total = self._counts.setdefault(key, np.zeros(len(EVENT_NAMES), np.int64))
+        given = np.asarray(counts)
+        total[: given.size] += given
 
     def total(self, name: str, *, operation: str | None = None, scope: str | None = None) -> int:
         """Count one kind of event, of one operation or scope (scopes inside it included) if named."""
-        place = FLAG_NAMES.index(name)
+        place = EVENT_NAMES.index(name)
         return sum(
             int(counts[place])
             for (where, what), counts in self._counts.items()
@@ -53,22 +61,22 @@ class Events:
         )
 
     def __getattr__(self, name: str) -> int:
-        if name in FLAG_NAMES:
+        if name in EVENT_NAMES:
             return self.total(name)
-        raise AttributeError(f"{name!r}: events have {', '.join(FLAG_NAMES)}")
+        raise AttributeError(f"{name!r}: events have {', '.join(EVENT_NAMES)}")
 
     def as_dict(self) -> dict[str, dict[str, dict[str, int]]]:
         """Give the counts as ``{scope: {operation: {event: count}}}``; the outermost scope is ``""``."""
         nested: dict[str, dict[str, dict[str, int]]] = {}
         for (where, what), counts in self._counts.items():
-            nested.setdefault(where, {})[what] = dict(zip(FLAG_NAMES, map(int, counts), strict=True))
+            nested.setdefault(where, {})[what] = dict(zip(EVENT_NAMES, map(int, counts), strict=True))
         return nested
 
     def table(self) -> str:
         """Give the counts as a plain-text table, one row for each scope and operation."""
-        rows: list[tuple[str, ...]] = [("scope", "operation", *FLAG_NAMES)]
+        rows: list[tuple[str, ...]] = [("scope", "operation", *EVENT_NAMES)]
         rows += [(w or "-", what, *(str(int(n)) for n in c)) for (w, what), c in self._counts.items()]
-        rows.append(("total", "", *(str(self.total(name)) for name in FLAG_NAMES)))
+        rows.append(("total", "", *(str(self.total(name)) for name in EVENT_NAMES)))
         widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
         lines = [
             "  ".join(
@@ -79,7 +87,7 @@ class Events:
         return "\n".join(line.rstrip() for line in lines)
 
     def __repr__(self) -> str:
-        return f"Events({', '.join(f'{name}={self.total(name)}' for name in FLAG_NAMES)})"
+        return f"Events({', '.join(f'{name}={self.total(name)}' for name in EVENT_NAMES)})"
 
 
 _open: ContextVar[tuple[Events, ...]] = ContextVar("fp16sim_events", default=())
