@@ -68,7 +68,7 @@ def peers(x: np.ndarray) -> Contestants:
     try:
         from pychop import Chop
 
-        chop = Chop("h")
+        chop = Chop(exp_bits=5, sig_bits=10)
         few_chopped = x[:: max(1, x.size // 100_000)]
         found[f"pychop ({few_chopped.size} values)"] = lambda: chop(few_chopped)
     except Exception:
