@@ -1,45 +1,426 @@
-"""How a dot product is accumulated, as data."""
+"""How a dot product is accumulated, as data: formats, order, roundings, and what tensor cores do instead.
+
+A `Datapath` says everything that decides the bits of ``c + a[0] b[0] + a[1] b[1] + ...``. `reference_dot.py` is
+its meaning; `DATAPATHS`, at the end of this file, holds the ones that have names.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from fp16sim.emulator.formats import Format, binary16, binary32, nearest_name
+from fp16sim.emulator.formats import (
+    Format,
+    bfloat16,
+    binary16,
+    binary32,
+    binary64,
+    e4m3,
+    e5m2,
+    nearest_name,
+    tf32,
+)
 
-__all__ = ["DATAPATHS", "Datapath", "as_datapath"]
+__all__ = ["DATAPATHS", "ORDERS", "Datapath", "as_datapath"]
+
+ORDERS = ("sequential", "pairwise", "blocked", "split_k")
+"""The orders in which products are added."""
+
+_BLOCK_ROUNDINGS = ("nearest_even", "toward_zero")
+_TENSOR_CORE_FIELDS: dict[str, object] = {
+    "block_rounding": "nearest_even",
+    "zero_exponent": None,
+    "keep_negative_zero": False,
+    "normalized_accumulator": False,
+    "nan_bits": None,
+}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Datapath:
-    """One way to accumulate a dot product: in order of k, starting at +0 or at the accumulator input.
+    """One way to accumulate a dot product, starting at +0 or at the accumulator input c.
+
+    Unless `fraction_bits` is given, every product and every sum is rounded to nearest, ties to even. With it, the
+    datapath is a tensor core's: K is filled up with zeros to a multiple of `block`; `block` exact products and the
+    accumulator are aligned to the largest exponent among them, each is cut (toward zero) to `fraction_bits` bits
+    below it, and their sum is rounded once to the accumulator's format.
 
     Parameters
     ----------
     name : str
         What messages call it.
-    accumulator : Format
-        The format to which each product and each sum is rounded, nearest even. A product of binary16 numbers is
-        exact in binary32, so there only the sums round.
+    accumulator : Format, optional
+        The format of partial sums, and of c. None: the sum is exact and rounded once, to the result's format (c is
+        binary32 then).
+    products : Format, optional
+        The format that each product is rounded to before it is added. None stands for the accumulator's, or for
+        exact products where the datapath is fused. So on every instance ``fused == (products is None)``.
+    fused : bool
+        Whether products enter the sum unrounded, as in a fused multiply-add. An exact sum and a tensor core always
+        are.
+    order : {"sequential", "pairwise", "blocked", "split_k"}
+        Sequential: in order of k. Pairwise: a tree over k, n products split at the largest power of two below n;
+        c is added last. Blocked: each `block` products are summed from +0, the block sums are added to the
+        accumulator in order. Split-K: as blocked, with `splits` blocks of ``ceil(K / splits)`` products.
+    block : int
+        Products in a block, of a tensor core or of order ``"blocked"``.
+    splits : int
+        Pieces of order ``"split_k"``; where K is small the last ones have no products and take no part.
+    fraction_bits : int, optional
+        Of a tensor core: the bits kept below the largest exponent.
+    block_rounding : {"nearest_even", "toward_zero"}
+        Of a tensor core: how a block's sum is rounded to the accumulator. Toward zero, what is too large still
+        gives an infinity.
+    compensated : bool
+        Kahan's algorithm: ``y = p - e; t = s + y; e = (t - s) - y; s = t``, each operation rounded.
+    zero_exponent : int, optional
+        Of a tensor core: the exponent with which a term that is exactly zero takes part in the alignment, at most
+        the accumulator's emin (so it acts as a floor on the largest exponent where c is zero). None: zeros take
+        no part.
+    keep_negative_zero : bool
+        Of a tensor core: whether a block gives -0 where c and every product is -0. It gives +0 otherwise, and
+        wherever its aligned terms add to zero.
+    normalized_accumulator : bool
+        Of a tensor core: whether a subnormal accumulator is aligned by its leading bit, not by the format's emin.
+    nan_bits : int, optional
+        Of a tensor core: the NaN that it delivers in its own result format (`out_format`, or else the
+        accumulator's). None: the canonical one, as in every other format.
+    out_format : Format, optional
+        The result's format unless one is asked for. None: that of the operands.
+    inputs : tuple of Format
+        The operand formats that this model is for.
+    variants : tuple of Datapath
+        The same hardware on other operand formats; `for_operands` chooses.
+
+    Raises
+    ------
+    ValueError
+        If no such datapath is possible; the message says which rule is broken.
+
+    Examples
+    --------
+    >>> from fp16sim.emulator.formats import binary16
+    >>> Datapath("mine", accumulator=binary16, order="blocked", block=32)
+    Datapath('mine': products and sums rounded to binary16, in blocks of 32 products; takes binary16)
+    >>> Datapath("mine", fused=True, products=binary16)
+    Traceback (most recent call last):
+        ...
+    ValueError: fused=True with products=binary16: a fused product is not rounded; drop one of the two
     """
 
     name: str
-    accumulator: Format
+    accumulator: Format | None = binary32
+    products: Format | None = None
+    fused: bool = False
+    order: str = "sequential"
+    block: int = 1
+    splits: int = 1
+    fraction_bits: int | None = None
+    block_rounding: str = "nearest_even"
+    compensated: bool = False
+    zero_exponent: int | None = None
+    keep_negative_zero: bool = False
+    normalized_accumulator: bool = False
+    nan_bits: int | None = None
+    out_format: Format | None = None
+    inputs: tuple[Format, ...] = (binary16,)
+    variants: tuple[Datapath, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.order not in ORDERS:
+            raise ValueError(f"unknown order {self.order!r}: {nearest_name(self.order, ORDERS)}")
+        if self.block_rounding not in _BLOCK_ROUNDINGS:
+            raise ValueError(
+                f"unknown block_rounding {self.block_rounding!r}: "
+                f"{nearest_name(self.block_rounding, _BLOCK_ROUNDINGS)}"
+            )
+        self._check_counts()
+        if self.fused and self.products is not None:
+            raise ValueError(
+                f"fused=True with products={self.products.name}: a fused product is not rounded; drop one of the two"
+            )
+        if self.is_tensor_core:
+            self._check_tensor_core()
+        else:
+            self._check_plain()
+        self._check_inputs()
+        if self.is_exact or self.is_tensor_core:
+            object.__setattr__(self, "fused", True)
+        elif self.products is None and not self.fused:
+            object.__setattr__(self, "products", self.accumulator)
+
+    def _check_counts(self) -> None:
+        for field, value in (("block", self.block), ("splits", self.splits)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise ValueError(f"{field}={value!r}: a datapath has at least 1; pass a positive integer")
+        if self.block != 1 and self.order != "blocked" and not self.is_tensor_core:
+            raise ValueError(
+                f"block={self.block} with order={self.order!r}: blocks belong to order='blocked' and to "
+                "tensor cores (fraction_bits=); choose one of these"
+            )
+        if self.splits != 1 and self.order != "split_k":
+            raise ValueError(
+                f"splits={self.splits} with order={self.order!r}: splits belong to order='split_k'; choose it"
+            )
+
+    def _check_tensor_core(self) -> None:
+        bits, accumulator = self.fraction_bits, self.accumulator
+        if isinstance(bits, bool) or not isinstance(bits, int) or bits < 1:
+            raise ValueError(f"fraction_bits={bits!r}: pass a positive integer, or None for exact additions")
+        if accumulator is None or self.order != "sequential" or self.products or self.compensated:
+            raise ValueError(
+                f"fraction_bits={bits} makes a tensor core: it has an accumulator format, adds exact products "
+                "block after block and is not compensated; drop fraction_bits or what contradicts it"
+            )
+        # A term is below 4 * 2^F: the sum of L products and c must stay an exact 64-bit integer.
+        if (4 * self.block + 2) << bits >= 1 << 63:
+            raise ValueError(
+                f"fraction_bits={bits} with block={self.block}: the sum of a block would not fit 63 bits; "
+                "lower one of the two"
+            )
+        if self.zero_exponent is not None and self.zero_exponent > accumulator.emin:
+            raise ValueError(
+                f"zero_exponent={self.zero_exponent}: a zero aligns below every number; choose at most the "
+                f"emin of {accumulator.name}, {accumulator.emin}"
+            )
+        own = self.out_format or accumulator
+        if self.nan_bits is not None and not _is_nan(self.nan_bits, own):
+            raise ValueError(
+                f"nan_bits={self.nan_bits:#x}: not a NaN of {own.name}; the canonical one is {own.nan_bits:#x}"
+            )
+
+    def _check_plain(self) -> None:
+        for field, default in _TENSOR_CORE_FIELDS.items():
+            if getattr(self, field) != default:
+                raise ValueError(
+                    f"{field}={getattr(self, field)!r} without fraction_bits: it describes a tensor core; "
+                    "drop it, or say fraction_bits"
+                )
+        if self.is_exact and (self.order != "sequential" or self.products or self.compensated):
+            raise ValueError(
+                "accumulator=None is an exact sum, which has no order, no rounded products and nothing to "
+                "compensate; drop these, or choose an accumulator"
+            )
+        if self.compensated and (self.order != "sequential" or self.fused):
+            raise ValueError(
+                "compensated=True: Kahan's algorithm adds rounded products in order of k; use "
+                "order='sequential' and fused=False"
+            )
+        if self.order == "pairwise" and self.fused:
+            raise ValueError(
+                "fused=True with order='pairwise': the leaves of the tree are rounded; use fused=False"
+            )
+
+    def _check_inputs(self) -> None:
+        if not isinstance(self.inputs, tuple) or not self.inputs:
+            raise ValueError(f"inputs={self.inputs!r}: pass a tuple of at least one operand format")
+        for fmt in self.inputs:
+            if self.accumulator is not None and not _contains(self.accumulator, fmt):
+                raise ValueError(
+                    f"inputs with {fmt.name}: {self.accumulator.name}, the accumulator, does not hold all of its "
+                    "values; widen the accumulator"
+                )
+
+    @property
+    def is_tensor_core(self) -> bool:
+        """Whether whole blocks are aligned, cut and summed at once."""
+        return self.fraction_bits is not None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the sum is exact and rounded only once, to the result's format."""
+        return self.accumulator is None
+
+    @property
+    def start_format(self) -> Format:
+        """The format of the accumulator input c: the accumulator's; binary32 where the sum is exact."""
+        return binary32 if self.accumulator is None else self.accumulator
+
+    def result_format(self, operands: Format) -> Format:
+        """Give the format of the result where none is asked for.
+
+        >>> from fp16sim.emulator.formats import binary16
+        >>> as_datapath("float32").result_format(binary16).name, as_datapath("a100").result_format(binary16).name
+        ('binary16', 'binary32')
+        """
+        return operands if self.out_format is None else self.out_format
+
+    def for_operands(self, operands: Format) -> Datapath:
+        """Choose the model for operands of this format: this one or one of `variants`.
+
+        Raises
+        ------
+        TypeError
+            If there is none.
+
+        >>> from fp16sim.emulator.formats import tf32
+        >>> as_datapath("a100").for_operands(tf32).name
+        'a100:tf32'
+        """
+        for path in (self, *self.variants):
+            if operands in path.inputs:
+                return path
+        taken = " or ".join(fmt.name for path in (self, *self.variants) for fmt in path.inputs)
+        raise TypeError(
+            f"{operands.name} operands with datapath {self.name!r}: it takes {taken}; convert with "
+            f"fp16sim.round_to(x, {self.inputs[0].name!r})"
+        )
 
     def __repr__(self) -> str:
-        return f"Datapath({self.name!r}: products and sums rounded to {self.accumulator.name}, in order of k)"
+        given = "" if self.out_format is None else f", gives {self.out_format.name}"
+        return f"Datapath({self.name!r}: {self._sentence()}; takes {' or '.join(f.name for f in self.inputs)}{given})"
+
+    def _sentence(self) -> str:
+        if self.is_tensor_core:
+            return self._tensor_core_sentence()
+        if self.accumulator is None:
+            return "the exact sum, rounded once"
+        name = self.accumulator.name
+        if self.fused:
+            rounded = f"exact products, sums rounded to {name}"
+        elif self.products == self.accumulator:
+            rounded = f"products and sums rounded to {name}"
+        else:
+            assert self.products is not None
+            rounded = f"products rounded to {self.products.name}, sums to {name}"
+        order = {
+            "sequential": "in order of k",
+            "pairwise": "pairwise",
+            "blocked": f"in blocks of {self.block} products",
+            "split_k": f"in {self.splits} pieces",
+        }[self.order]
+        return f"{rounded}, {order}" + (", compensated" if self.compensated else "")
+
+    def _tensor_core_sentence(self) -> str:
+        assert self.accumulator is not None
+        direction = "toward zero" if self.block_rounding == "toward_zero" else "to nearest"
+        return (
+            f"{self.block} exact products and the accumulator cut to {self.fraction_bits} fraction bits, summed, "
+            f"rounded {direction} to {self.accumulator.name}"
+        )
 
 
-DATAPATHS = {path.name: path for path in (Datapath("float32", binary32), Datapath("float16", binary16))}
+def _contains(wide: Format, narrow: Format) -> bool:
+    """Whether every number of one format is a number of another."""
+    return (
+        narrow.precision <= wide.precision
+        and narrow.emax <= wide.emax
+        and narrow.emin - narrow.fraction_bits >= wide.emin - wide.fraction_bits
+        and (wide.subnormals or (narrow.emin >= wide.emin and not narrow.subnormals))
+    )
+
+
+def _is_nan(bits: int, fmt: Format) -> bool:
+    return fmt.max_bits < bits < fmt.sign_bit and bits != fmt.inf_bits
+
+
+_WIDE_INPUTS = (binary16, binary32, bfloat16, tf32, e4m3, e5m2)
+
+_e8m13 = Format("e8m13", exponent_bits=8, precision=14)
+"""What Ada and Hopper accumulate products of 8-bit numbers in: binary32 less ten bits."""
+
+
+def _tensor_core(
+    name: str,
+    block: int,
+    fraction_bits: int,
+    zero_exponent: int,
+    inputs: tuple[Format, ...] = (binary16,),
+    accumulator: Format = binary32,
+    variants: tuple[Datapath, ...] = (),
+) -> Datapath:
+    half = accumulator == binary16
+    return Datapath(
+        name,
+        accumulator,
+        block=block,
+        fraction_bits=fraction_bits,
+        block_rounding="nearest_even" if half else "toward_zero",
+        zero_exponent=zero_exponent,
+        nan_bits=0x7FFF if half else 0x7FFFFFFF,
+        out_format=binary16 if half else binary32,
+        inputs=inputs,
+        variants=variants,
+    )
+
+
+def _presets() -> tuple[Datapath, ...]:
+    """Every datapath that has a name.
+
+    Sources of the tensor cores: P. Xie et al., Bit-accurate modeling of GPU matrix multiply-accumulate units, arXiv
+    2511.10909, and its program MMA-Sim, whose exponents of zero these are; F. A. Khattak and M. Mikaitis, Accurate
+    models of NVIDIA tensor cores, arXiv 2512.07004; M. Fasi, N. J. Higham, M. Mikaitis and S. Pranesh, Numerical
+    behavior of NVIDIA tensor cores, PeerJ CS 2021. V100, A100 and H100 equal published results of the cards;
+    Turing's block of 8 has one source (MMA-Sim). ``h100`` and ``blackwell`` are mma.sync; wgmma and tcgen05 differ
+    where they have presets of their own, and 8-bit operands on Hopper are wgmma's. Where Khattak and Mikaitis read
+    the float16 accumulators otherwise, ``replace(path, zero_exponent=..., normalized_accumulator=True)`` with -19
+    (V100), -20 (A100), -21 (H100) gives their reading.
+    """
+    eight = (e4m3, e5m2)
+    float32_wide = Datapath("float32:fused", fused=True, inputs=(bfloat16, tf32, *eight))
+    core = _tensor_core
+    a100_tf32 = core("a100:tf32", 4, 24, -132, (tf32,))
+    ada_tf32 = core("ada:tf32", 4, 24, -132, (tf32,))
+    ada_fp8 = core("ada:fp8", 16, 13, -132, eight, _e8m13)
+    h100_tf32 = core("h100:tf32", 8, 25, -133, (tf32,))
+    h100_fp8 = core("h100:fp8", 32, 13, -133, eight, _e8m13)
+    blackwell_tf32 = core("blackwell:tf32", 8, 25, -133, (tf32,))
+    blackwell_fp8 = core("blackwell:fp8", 32, 25, -133, eight)
+    ada_half_fp8 = core("ada:fp8:float16", 16, 13, -21, eight, binary16)
+    h100_half_fp8 = core("h100:fp8:float16", 32, 13, -133, eight, binary16)
+    blackwell_half_fp8 = core("blackwell:fp8:float16", 32, 25, -22, eight, binary16)
+    both = (binary16, bfloat16)
+    return (
+        Datapath("float32", products=binary32, inputs=(binary16, binary32), variants=(float32_wide,)),
+        Datapath("float16", binary16),
+        Datapath("float16_fma", binary16, fused=True),
+        Datapath("bfloat16", bfloat16, inputs=(bfloat16,)),
+        Datapath("float64", binary64, inputs=(binary64,)),
+        Datapath("pairwise", order="pairwise", inputs=_WIDE_INPUTS),
+        Datapath("exact", None, inputs=_WIDE_INPUTS),
+        Datapath("float16_kahan", binary16, compensated=True),
+        core("v100", 4, 23, -131),
+        core("v100:float16", 4, 23, -20, accumulator=binary16),
+        core("turing", 8, 24, -132),
+        core("turing:float16", 8, 24, -21, accumulator=binary16),
+        core("a100", 8, 24, -132, both, variants=(a100_tf32,)),
+        core("a100:float16", 8, 24, -21, accumulator=binary16),
+        core("ada", 8, 24, -132, both, variants=(ada_tf32, ada_fp8)),
+        core("ada:float16", 8, 24, -21, accumulator=binary16, variants=(ada_half_fp8,)),
+        core("h100", 16, 25, -133, both, variants=(h100_tf32, h100_fp8)),
+        core("h100:float16", 16, 25, -22, accumulator=binary16, variants=(h100_half_fp8,)),
+        core("h100_wgmma:float16", 16, 25, -133, accumulator=binary16, variants=(h100_half_fp8,)),
+        core("blackwell", 16, 25, -133, both, variants=(blackwell_tf32, blackwell_fp8)),
+        core("blackwell:float16", 16, 25, -22, accumulator=binary16, variants=(blackwell_half_fp8,)),
+        core(
+            "blackwell_tcgen05:float16",
+            16,
+            25,
+            -133,
+            accumulator=binary16,
+            variants=(replace(blackwell_half_fp8, name="blackwell_tcgen05:fp8:float16", zero_exponent=-133),),
+        ),
+    )
+
+
+DATAPATHS: dict[str, Datapath] = {
+    path.name: path for preset in _presets() for path in (preset, *preset.variants)
+}
+"""The datapaths that have names; a variant goes by its own too."""
 
 
 def as_datapath(spec: str | Datapath) -> Datapath:
     """Find a datapath by name, or take it as it is.
 
+    Raises
+    ------
+    ValueError
+        If there is no such name; the message gives the nearest.
+
     >>> as_datapath("float32")
-    Datapath('float32': products and sums rounded to binary32, in order of k)
+    Datapath('float32': products and sums rounded to binary32, in order of k; takes binary16 or binary32)
     """
     if isinstance(spec, Datapath):
         return spec
-    if spec not in DATAPATHS:
+    if not isinstance(spec, str) or spec not in DATAPATHS:
         raise ValueError(f"unknown datapath {spec!r}: {nearest_name(spec, list(DATAPATHS))}")
     return DATAPATHS[spec]

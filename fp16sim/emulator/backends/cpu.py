@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fp16sim.emulator import tables
 from fp16sim.emulator.backends.base import Backend, Draws, Encodings, Outcome, count_flags
-from fp16sim.emulator.datapath import Datapath
+from fp16sim.emulator.datapath import DATAPATHS, Datapath
 from fp16sim.emulator.formats import Format, binary16, binary32, binary64
 from fp16sim.emulator.kernels import accumulate, half, loops
 from fp16sim.emulator.kernels.integer import Spec
@@ -24,6 +24,7 @@ _PLAIN = Rounding()
 _NO_FLAGS = np.empty(0, np.uint8)
 _NO_DRAWS = np.empty(0, np.uint32)
 _NO_KEY = 0
+_WITH_KERNELS = (DATAPATHS["float32"], DATAPATHS["float16"])
 
 _HALF_LOOPS = {
     "add": half.add_half,
@@ -234,7 +235,9 @@ class CpuBackend(Backend):
         watch: str = "",
     ) -> Outcome:
         """Multiply (m, k) by (k, n) on top of `c`, (m, n) in the accumulator's format."""
-        inner = datapath.accumulator
+        if datapath not in _WITH_KERNELS:
+            return super().matmul(a, b, c, fmt, datapath, out_format, watch)
+        inner = datapath.start_format
         if watch:
             seen = _Watch("counts", 0)
             total = c.copy()
@@ -256,7 +259,9 @@ class CpuBackend(Backend):
         self, a: Encodings, fmt: Format, datapath: Datapath, out_format: Format, watch: str = ""
     ) -> Outcome:
         """Sum (outer, n, inner) over n, in order, from +0."""
-        inner = datapath.accumulator
+        if datapath not in _WITH_KERNELS:
+            return super().sum(a, fmt, datapath, out_format, watch)
+        inner = datapath.start_format
         shape = (a.shape[0], a.shape[2])
         if watch:
             seen = _Watch("counts", 0)
