@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -11,10 +10,10 @@ import numpy.typing as npt
 
 from fp16sim.emulator import tables
 from fp16sim.emulator.backends.base import Backend, Draws, Encodings, Outcome, count_flags
+from fp16sim.emulator.backends.specs import signed, spec_of
 from fp16sim.emulator.datapath import DATAPATHS, Datapath
 from fp16sim.emulator.formats import Format, binary16, binary32, binary64
 from fp16sim.emulator.kernels import accumulate, half, loops
-from fp16sim.emulator.kernels.integer import Spec
 from fp16sim.emulator.kernels.operations import OPERATIONS
 from fp16sim.emulator.rounding import MODES, Rounding
 
@@ -33,33 +32,6 @@ _HALF_LOOPS = {
     "divide": half.divide_half,
     "fma": half.fma_half,
 }
-
-
-@lru_cache(maxsize=256)
-def spec_of(fmt: Format, rounding: Rounding = _PLAIN, key: int = _NO_KEY) -> Spec:
-    """Write a format and a rounding rule as the integers that kernels take."""
-    beyond = ((fmt.emax + 1 - fmt.emin) << fmt.fraction_bits) + (1 << fmt.fraction_bits)  # 2^(emax+1)
-    return Spec(
-        precision=fmt.precision,
-        emin=fmt.emin,
-        sign_bit=_signed(fmt.sign_bit),
-        max_bits=fmt.max_bits,
-        inf_bits=-1 if fmt.inf_bits is None else fmt.inf_bits,
-        nan_bits=fmt.nan_bits,
-        all_ones_nan=int(fmt.nan == "all_ones"),
-        no_subnormals=int(not fmt.subnormals),
-        mode=MODES.index(rounding.mode),
-        flush=int(rounding.subnormals == "flush"),
-        zero_inputs=int(rounding.inputs == "zero"),
-        saturate=int(rounding.saturate),
-        tiny_before=int(rounding.tininess == "before"),
-        overflow_gap=beyond - fmt.max_bits,
-        key=_signed(key),
-    )
-
-
-def _signed(word: int) -> int:
-    return word - 2**64 if word >> 63 else word
 
 
 def _is_mode_only(rounding: Rounding) -> bool:
@@ -141,7 +113,7 @@ class CpuBackend(Backend):
         if rounding.mode == "stochastic":
             if draws is None or isinstance(draws, int):
                 key, draws = draws or _NO_KEY, np.empty(bits.size, np.uint32)
-                loops.fill_random(_signed(key), 0, draws)
+                loops.fill_random(signed(key), 0, draws)
             out, flags = tables.draw(name, rounding, bits, draws)
         else:
             out = np.empty(bits.size, np.uint16) if into is None else into
@@ -196,7 +168,7 @@ class CpuBackend(Backend):
             if not isinstance(draws, int):
                 return False
             loop = half.narrow_double_stochastic if double else half.narrow_single_stochastic
-            loop(bits, 0, _signed(draws), out)
+            loop(bits, 0, signed(draws), out)
         elif rounding.mode == "nearest_even" and not double:
             half.narrow_single(bits.view(np.float32), out)
         else:
