@@ -20,7 +20,7 @@ LAYERS = (
     ("emulator.flags", "emulator.formats", "emulator.rounding", "emulator.datapath", "emulator.random_bits",
      "emulator.philox", "recording.histogram"),
     ("emulator.exact", "emulator.reference", "emulator.reference_order", "emulator.reference_dot",
-     "emulator.reference_functions", "emulator.enclosures"),
+     "emulator.reference_tensor_core", "emulator.reference_functions", "emulator.enclosures"),
     ("emulator.double_double", "emulator.elementary", "emulator.activation_functions", "emulator.one_argument",
      "emulator.table_digests", "emulator.table_entries", "emulator.tables", "emulator.float32_functions"),
     ("emulator.kernels",),
@@ -112,6 +112,7 @@ def test_the_definition_uses_no_numpy() -> None:
         "reference",
         "reference_order",
         "reference_dot",
+        "reference_tensor_core",
         "reference_functions",
         "enclosures",
     ):

@@ -200,6 +200,11 @@ class Datapath:
                 "accumulator=None is an exact sum, which has no order, no rounded products and nothing to "
                 "compensate; drop these, or choose an accumulator"
             )
+        if self.accumulator is not None and self.products and not _contains(self.accumulator, self.products):
+            raise ValueError(
+                f"products={self.products.name} with the accumulator {self.accumulator.name}: a product is rounded "
+                "to numbers that the accumulator holds, or not at all; use fused=True"
+            )
         if self.compensated and (self.order != "sequential" or self.fused):
             raise ValueError(
                 "compensated=True: Kahan's algorithm adds rounded products in order of k; use "

@@ -49,6 +49,8 @@ __all__ = [
     "decode",
     "divide",
     "equal",
+    "exact_product",
+    "exact_sum",
     "fma",
     "ieee_remainder",
     "ldexp",
@@ -76,7 +78,8 @@ _INVALID = Value("nan", signalling=True)
 # Sums, products and quotients.
 
 
-def _plus(x: Value, y: Value, mode: str) -> Value:
+def exact_sum(x: Value, y: Value, mode: str = "nearest_even") -> Value:
+    """Add two values exactly; the mode decides the sign of a zero. A sum without answer is a signalling NaN."""
     if nan := nan_of(x, y):
         return nan
     if x.kind == "infinity" or y.kind == "infinity":
@@ -90,7 +93,8 @@ def _plus(x: Value, y: Value, mode: str) -> Value:
     return Value.of(x.number + y.number, negative_zero=mode == "toward_negative")
 
 
-def _times(x: Value, y: Value) -> Value:
+def exact_product(x: Value, y: Value) -> Value:
+    """Multiply two values exactly. A product without answer is a signalling NaN."""
     if nan := nan_of(x, y):
         return nan
     negative = x.negative != y.negative
@@ -120,7 +124,7 @@ def add(a: int, b: int, fmt: Format, rounding: Rounding = NEAREST, random_bits: 
     Result(bits=15360, flags=32)
     """
     x, y = operands((a, b), fmt, rounding)
-    return round_value(_plus(x, y, rounding.mode), fmt, rounding, random_bits)
+    return round_value(exact_sum(x, y, rounding.mode), fmt, rounding, random_bits)
 
 
 def subtract(
@@ -145,7 +149,7 @@ def multiply(
     Result(bits=31744, flags=33)
     """
     x, y = operands((a, b), fmt, rounding)
-    return round_value(_times(x, y), fmt, rounding, random_bits)
+    return round_value(exact_product(x, y), fmt, rounding, random_bits)
 
 
 def divide(
@@ -173,7 +177,7 @@ def fma(
     '0x3001'
     """
     x, y, z = operands((a, b, c), fmt, rounding)
-    return round_value(_plus(_times(x, y), z, rounding.mode), fmt, rounding, random_bits)
+    return round_value(exact_sum(exact_product(x, y), z, rounding.mode), fmt, rounding, random_bits)
 
 
 def square(a: int, fmt: Format, rounding: Rounding = NEAREST, random_bits: int | None = None) -> Result:
