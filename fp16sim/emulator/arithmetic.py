@@ -78,7 +78,8 @@ def round_to(
     Parameters
     ----------
     x : array_like
-        Real numbers: float16, bfloat16, 8-bit floats, float32, float64, integers, bool; any shape.
+        Real numbers: float16, bfloat16, 8-bit floats, float32, float64, integers, bool; any shape. A list is
+        first made an array by NumPy, which keeps integers beside floats as float64.
     format : Format, str or dtype
         The target.
     out : array, optional
@@ -314,7 +315,7 @@ def ldexp(
     x : array_like
         Of one format.
     n : array_like of integers
-        Exponents of the power; broadcasts with `x`.
+        Exponents of the power, however large; broadcasts with `x`.
     format, out, **options
         As those of `add`.
 
@@ -322,13 +323,13 @@ def ldexp(
     >>> fs.ldexp(1.0, [-24, -25, 16]).tolist()
     [5.960464477539063e-08, 0.0, inf]
     """
-    exponents = as_values(n)
+    # Beyond +-2000 nothing changes any more for formats of up to 8 exponent bits.
+    exponents = as_values(max(-2000, min(n, 2000)) if isinstance(n, int) and not isinstance(n, bool) else n)
     if exponents.dtype.kind not in "iu":
         raise TypeError(
             f"n is {exponents.dtype}: the exponent of a power of two is an integer; pass integers"
         )
     fmt = format_of_operands((x,), format)
-    # Beyond +-2000 nothing changes any more for formats of up to 8 exponent bits.
     whole = np.clip(exponents, -2000, 2000).astype(np.int64)
     shape, bits = broadcast(encoded(x, fmt), whole)
     return on_encodings("ldexp", bits, shape, fmt, out, options)

@@ -38,8 +38,9 @@ def as_values(x: Any) -> npt.NDArray[Any]:
         On complex, object, text or wider-than-float64 data.
     """
     if isinstance(x, int) and not -(2**63) <= x < 2**64:
+        shown = x if x.bit_length() < 1000 else f"an integer of {x.bit_length()} bits"
         raise TypeError(
-            f"{x}: integers have up to 64 bits; pass float({x}), which rounds it to float64 first"
+            f"{shown}: integers have up to 64 bits; pass float(x), which rounds it to float64 first"
         )
     array = np.asarray(x)
     if array.dtype in _COMMON:
@@ -52,7 +53,9 @@ def as_values(x: Any) -> npt.NDArray[Any]:
             f"{array.dtype} array: fp16sim rounds real numbers; pass x.real and x.imag separately"
         )
     if kind not in "biuf" and source_format(array) is None:
-        raise TypeError(f"{array.dtype} array: fp16sim takes {_SOURCES}; convert with x.astype(float)")
+        raise TypeError(
+            f"{array.dtype} array: fp16sim takes {_SOURCES}; convert with numpy.asarray(x, float)"
+        )
     if kind == "f" and array.dtype.itemsize > 8:
         raise TypeError(
             f"{array.dtype} array: fp16sim takes {_SOURCES}; x.astype(float) rounds it once before"
@@ -186,7 +189,8 @@ def writable(
         return None
     if any(np.may_share_memory(out, operand) for operand in operands):
         return None
-    return out.reshape(-1).view(fmt.uint)
+    # As a plain array: np.matrix has two dimensions whatever it is reshaped to, and a loop would run over its end.
+    return out.view(np.ndarray).reshape(-1).view(fmt.uint)
 
 
 def delivered(

@@ -40,7 +40,7 @@ def _compare(name: str, a: Any, b: Any, format: Any, inputs: str) -> Any:
 def _values(bits: npt.NDArray[Any], fmt: Format, rule: Rounding) -> npt.NDArray[np.float64]:
     values: npt.NDArray[np.float64] = np.asarray(fmt.decode(bits))
     if rule.inputs == "zero":
-        values = np.where(np.abs(values) < fmt.min_normal, values * 0.0, values)
+        values = np.where(np.abs(values) < fmt.min_normal, np.copysign(0.0, values), values)
     return values
 
 
@@ -124,6 +124,7 @@ def greater_equal(a: Any, b: Any, *, format: Any = None, inputs: str = "keep") -
 
 
 _INTEGER_MODES = MODES[:5]
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
 
 
 def to_integer(x: Any, dtype: Any = "int64", *, rounding: str = "toward_zero") -> Any:
@@ -147,7 +148,10 @@ def to_integer(x: Any, dtype: Any = "int64", *, rounding: str = "toward_zero") -
     >>> to_integer([2.5, -2.5, float("inf")], "int8", rounding="nearest_even").tolist()
     [2, -2, 127]
     """
-    target = np.dtype(dtype)
+    try:
+        target = np.dtype(dtype)
+    except TypeError:
+        raise TypeError(f"unknown dtype {dtype!r}: {nearest_name(dtype, _INTEGERS)}") from None
     if target.kind not in "iu":
         raise TypeError(f"dtype={dtype!r}: choose an integer type such as 'int32'")
     if rounding not in _INTEGER_MODES:
@@ -155,8 +159,9 @@ def to_integer(x: Any, dtype: Any = "int64", *, rounding: str = "toward_zero") -
     array = as_values(x)
     if source_format(array) is None:
         raise TypeError(f"{array.dtype} array: it holds integers already; use x.astype({target.name!r})")
-    values = array.astype(np.float64)  # exact from every source
-    whole = _integral(values, rounding)
+    with np.errstate(invalid="ignore"):  # signalling NaNs are counted below
+        values = array.astype(np.float64) + 0.0  # exact from every source; makes NaNs quiet
+        whole = _integral(values, rounding)
     limits = np.iinfo(target)
     # 2^63 - 1 and 2^64 - 1 are no float64, so the upper limit is tested as "below max + 1".
     too_high, too_low = whole >= float(limits.max) + 1.0, whole < float(limits.min)
@@ -187,7 +192,6 @@ def _integral(values: npt.NDArray[np.float64], rounding: str) -> npt.NDArray[np.
         return np.rint(values)
     # Ties away: the fraction of |x| is exact, so no half is added that could round.
     below = np.floor(np.abs(values))
-    with np.errstate(invalid="ignore"):  # infinity minus infinity: an infinity stays
-        away = np.abs(values) - below >= 0.5
+    away = np.abs(values) - below >= 0.5  # NaN for an infinity, which stays
     rounded: npt.NDArray[np.float64] = np.copysign(below + away, values)
     return rounded

@@ -194,7 +194,7 @@ def describe(x: Any, format: Format | str | Any = "binary16", scale: Any = 1.0) 
     factor = _exact("scale", scale)
     if factor.kind != "finite" or factor.number <= 0:
         raise ValueError(
-            f"scale={scale!r}: a loss scale is positive and finite; use a power of two such as 8 or 1024"
+            f"scale={scale}: a loss scale is positive and finite; use a power of two such as 8 or 1024"
         )
     if factor.number == 1:
         return _described(exact, fmt, factor.number, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from operator import index
 from typing import Any, TypedDict, Unpack
 
 import numpy as np
@@ -55,9 +56,22 @@ def resolve(options: RoundingOptions, shape: tuple[int, ...]) -> tuple[Rounding,
     if mode != "stochastic":
         return rule, None
     if given is not None:
-        bits = np.ascontiguousarray(np.broadcast_to(np.asarray(given, np.uint32), shape))
-        return rule, bits.reshape(-1)
-    return rule, key_of(int(seed or 0), int(options.get("call", 0)))
+        bits = np.asarray(given)
+        if bits.size and (bits.dtype.kind not in "iu" or bits.min() < 0 or bits.max() >= 2**32):
+            raise ValueError("random_bits: 32 for each result; pass integers in [0, 2**32)")
+        return rule, np.ascontiguousarray(np.broadcast_to(bits.astype(np.uint32), shape)).reshape(-1)
+    return rule, key_of(_word("seed", seed), _word("call", options.get("call", 0)))
+
+
+def _word(name: str, value: Any) -> int:
+    """Check a 64-bit number; cut to 64 bits, another one would give the same random bits."""
+    try:
+        number = index(value)
+    except TypeError:
+        raise TypeError(f"{name}={value!r}: it is an integer; pass one in [0, 2**64)") from None
+    if not 0 <= number < 2**64:
+        raise ValueError(f"{name}={number}: it has 64 bits; pass an integer in [0, 2**64)")
+    return number
 
 
 def watching() -> str:

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fp16sim.emulator.flags import FLAG_NAMES
+from fp16sim.emulator.formats import nearest_name
 
 __all__ = ["EVENT_NAMES", "Events", "count_events", "counting", "record", "scope"]
 
@@ -52,6 +53,8 @@ class Events:
 
     def total(self, name: str, *, operation: str | None = None, scope: str | None = None) -> int:
         """Count one kind of event, of one operation or scope (scopes inside it included) if named."""
+        if name not in EVENT_NAMES:
+            raise ValueError(f"unknown event {name!r}: {nearest_name(name, EVENT_NAMES)}")
         place = EVENT_NAMES.index(name)
         return sum(
             int(counts[place])
@@ -98,7 +101,9 @@ _scope: ContextVar[str] = ContextVar("fp16sim_scope", default="")
 def count_events() -> Iterator[Events]:
     """Count the events of the operations inside the block.
 
-    Blocks nest: an event is counted by each open block. Results are the same with counting and without.
+    Blocks nest: an event is counted by each open block. Results are the same with counting and without. Rounding
+    Python numbers to the format of an operation is not counted, nor is what a thread does that was started inside
+    (it has a context of its own; run it in ``contextvars.copy_context()``).
 
     >>> import numpy as np, fp16sim as fs
     >>> with fs.count_events() as events:

@@ -39,6 +39,10 @@ def nearest_name(name: object, valid: list[str] | tuple[str, ...]) -> str:
     return f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(map(repr, valid))}"
 
 
+def _is_integer(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
 @dataclass(frozen=True)
 class Format:
     """A binary floating-point format with a sign bit.
@@ -90,14 +94,17 @@ class Format:
             ("exponent_bits", self.exponent_bits, 2, widest[0]),
             ("precision", self.precision, 2, widest[1]),
         ):
-            if (
-                isinstance(value, bool)
-                or not isinstance(value, (int, np.integer))
-                or not low <= value <= high
-            ):
+            if not _is_integer(value) or not low <= value <= high:
                 raise ValueError(
                     f"{field}={value!r}: a format has {low} to {high}; choose a value in that range"
                 )
+            object.__setattr__(self, field, int(value))  # NumPy's small integers would overflow
+        for field in ("infinities", "subnormals"):
+            if getattr(self, field) not in (True, False):
+                raise ValueError(
+                    f"{field}={getattr(self, field)!r}: a format has them or not; pass True or False"
+                )
+            object.__setattr__(self, field, bool(getattr(self, field)))
         if self.infinities and self.nan == "all_ones" and self.precision == 2:
             raise ValueError(
                 "precision=2 with infinities and nan='all_ones': choose nan='ieee', the same encoding"
@@ -105,16 +112,16 @@ class Format:
         # The top exponent field belongs to infinity and NaN, unless NaN is one encoding and infinity none.
         top = self.bias if self.infinities or self.nan == "ieee" else self.bias + 1
         emax = min(top, 127 if widest[0] == 8 else top) if self.emax is None else self.emax
-        object.__setattr__(self, "emax", emax)
-        if not self.emin <= emax <= top:
+        if not _is_integer(emax) or not self.emin <= emax <= top:
             raise ValueError(
-                f"emax={emax}: {self.exponent_bits} exponent bits with nan={self.nan!r} and infinities="
+                f"emax={emax!r}: {self.exponent_bits} exponent bits with nan={self.nan!r} and infinities="
                 f"{self.infinities} allow emin={self.emin} <= emax <= {top}; choose one of these"
             )
         if widest[0] == 8 and emax > 127:
             raise ValueError(
                 f"emax={emax}: values are carried as float32, whose exponents end at 127; lower emax"
             )
+        object.__setattr__(self, "emax", int(emax))
 
     @cached_property
     def bias(self) -> int:
@@ -264,9 +271,13 @@ class Format:
         >>> hex(binary16.encode(-2.0)), hex(binary16.encode(float("nan")))
         ('0xc000', '0x7e00')
         """
-        array = np.asarray(values).astype(np.float64)
+        given = np.asarray(values)
+        if given.dtype.kind in "cmMOSU":
+            raise TypeError(f"values of {given.dtype}: the values of a format are real numbers; pass floats")
+        with np.errstate(invalid="ignore"):  # signalling NaNs
+            array = given.astype(np.float64)
         magnitude = np.abs(array)
-        finite = np.isfinite(magnitude)
+        finite = magnitude <= self.max_finite
         safe = np.where(finite, magnitude, 0.0)
         exponent = np.where(safe > 0, np.maximum(np.frexp(safe)[1] - 1, self.emin), self.emin)
         significand = np.ldexp(safe, self.fraction_bits - exponent)
@@ -280,7 +291,7 @@ class Format:
         wrong = ~np.isnan(magnitude) & (self.decode(bits) != array)
         if wrong.any():
             raise ValueError(
-                f"{array[wrong].flat[0]!r} is not a value of {self.name}; round it first: "
+                f"{float(array[wrong].flat[0])!r} is not a value of {self.name}; round it first: "
                 f"fp16sim.round_to(x, {self.name!r})"
             )
         return bits.astype(self.uint) if np.ndim(values) else int(bits)

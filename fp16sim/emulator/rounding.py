@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
+from typing import Any
 
 from fp16sim.emulator.formats import nearest_name
 
@@ -71,14 +72,16 @@ class Rounding:
 
 
 def as_rounding(
-    rounding: str, subnormals: str | bool, inputs: str, saturate: bool, tininess: str, seed: int | None
+    rounding: str, subnormals: Any, inputs: str, saturate: bool, tininess: str, seed: int | None
 ) -> Rounding:
     """Check the keyword arguments of a public function and gather them.
 
-    ``subnormals`` also takes True and False for gradual and flush. Stochastic rounding needs a seed.
+    ``subnormals`` also takes True and False, NumPy's too, for gradual and flush. Stochastic rounding needs a seed.
     """
-    if isinstance(subnormals, bool):
+    if subnormals in (True, False):
         subnormals = "gradual" if subnormals else "flush"
+    if saturate not in (True, False):
+        raise ValueError(f"saturate={saturate!r}: it is on or off; pass True or False")
     rule = Rounding(rounding, subnormals, inputs, bool(saturate), tininess)
     if rounding == "stochastic" and seed is None:
         raise ValueError("seed=None: stochastic rounding draws random bits; pass seed=0 or another integer")

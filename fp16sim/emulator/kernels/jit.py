@@ -12,6 +12,13 @@ import numba
 __all__ = ["HAS_HALF_CONVERSION", "KERNEL_SOURCES", "jit", "target_features"]
 
 
+if numba.config.DISABLE_JIT:
+    raise ImportError(
+        "NUMBA_DISABLE_JIT is set: the kernels run compiled or not at all; unset it, or compute by the definition "
+        "inside `with fp16sim.use_backend('reference')`"
+    )
+
+
 def _digest_of_sources() -> str:
     digest = hashlib.sha256()
     for path in sorted(Path(__file__).parent.glob("*.py")):
@@ -32,9 +39,8 @@ def jit(function):
         dispatcher = numba.njit(function, nogil=True, cache=True, fastmath=False, error_model="numpy")
     except RuntimeError:  # no folder to keep the cache in
         return numba.njit(function, nogil=True, fastmath=False, error_model="numpy")
-    if not numba.config.DISABLE_JIT:
-        kept = dispatcher._cache._cache_file
-        kept._source_stamp = (kept._source_stamp, KERNEL_SOURCES)
+    kept = dispatcher._cache._cache_file
+    kept._source_stamp = (kept._source_stamp, KERNEL_SOURCES)
     return dispatcher
 
 
@@ -46,7 +52,5 @@ def target_features() -> set[str]:
     return {name[1:] for name in chosen.split(",") if name.startswith("+")}
 
 
-HAS_HALF_CONVERSION = not numba.config.DISABLE_JIT and (
-    "f16c" in target_features() or platform.machine() in ("aarch64", "arm64")
-)
+HAS_HALF_CONVERSION = "f16c" in target_features() or platform.machine() in ("aarch64", "arm64")
 """Whether the processor converts float32 to binary16 and back; elsewhere LLVM would call what nobody has."""
