@@ -164,6 +164,9 @@ def test_explain_prints_the_description(capsys: pytest.CaptureFixture[str]) -> N
         ("2^-24", 2.0**-24),
         ("-2**-24", -(2.0**-24)),
         ("0x1p-24", 2.0**-24),
+        # float64 would read 2^-25, which is stored as zero.
+        ("-0x1.00000000000001p-25", -(2.0**-24)),
+        ("-0x0p0", -0.0),
         ("1/3", 0.333251953125),
         ("-0", -0.0),
         # Exactly as written: float64 would read 65520, which overflows.

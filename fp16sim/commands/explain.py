@@ -12,6 +12,9 @@ from fp16sim.commands import Misuse
 __all__ = ["add_arguments", "parse_number", "run"]
 
 
+_HEXADECIMAL = re.compile(r"([+-]?)0x([0-9a-f]*)\.?([0-9a-f]*)(?:p([+-]?\d{1,4}))?", re.IGNORECASE)
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what ``explain`` takes."""
     parser.add_argument(
@@ -43,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def parse_number(text: str, name: str) -> Decimal | Fraction | float:
-    """Read a number exactly as it is written (hexadecimal ones as float64).
+    """Read a number exactly as it is written.
 
     >>> parse_number("2^-25", "number"), parse_number("1/3", "number"), parse_number("2e-8", "number")
     (Fraction(1, 33554432), Fraction(1, 3), Decimal('2E-8'))
@@ -53,8 +56,12 @@ def parse_number(text: str, name: str) -> Decimal | Fraction | float:
         value = Fraction(2) ** int(power[2])
         return -value if power[1] == "-" else value
     try:
-        if re.match(r"[+-]?0[xX]", word):
-            return float.fromhex(word)
+        if hexadecimal := _HEXADECIMAL.fullmatch(word):
+            sign, whole, fraction, exponent = hexadecimal.groups(default="")
+            # int() refuses the empty word, so "0x" is no number; float keeps the sign of a zero.
+            places = int(exponent or 0) - 4 * len(fraction)
+            value = int(whole + fraction, 16) * Fraction(2) ** places
+            return (-value if sign == "-" else value) or float(f"{sign}0")
         if "/" in word:
             return Fraction(word)
         value_read = Decimal(word)
