@@ -236,6 +236,11 @@ class Datapath:
         return self.accumulator is None
 
     @property
+    def adds_in_order(self) -> bool:
+        """Whether each product is added to the accumulator, in order of k, and nothing else happens."""
+        return not (self.is_exact or self.is_tensor_core or self.compensated) and self.order == "sequential"
+
+    @property
     def start_format(self) -> Format:
         """The format of the accumulator input c: the accumulator's; binary32 where the sum is exact."""
         return binary32 if self.accumulator is None else self.accumulator

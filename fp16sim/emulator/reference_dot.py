@@ -16,7 +16,7 @@ from fp16sim.emulator.formats import Format
 from fp16sim.emulator.reference import exact_product, exact_sum
 from fp16sim.emulator.reference_tensor_core import Block, Factor, add_block, exponent_of
 
-__all__ = ["Accumulation", "Step", "Trace", "accumulate", "dot", "trace_dot", "trace_sum"]
+__all__ = ["Accumulation", "Step", "Trace", "accumulate", "dot", "running_sums", "trace_dot", "trace_sum"]
 
 
 class Accumulation(NamedTuple):
@@ -122,6 +122,23 @@ def accumulate(values: Sequence[int], fmt: Format, datapath: Datapath, out_forma
     products with 1.
     """
     return trace_sum(values, fmt, datapath, out_format).accumulation()
+
+
+def running_sums(
+    values: Sequence[int], fmt: Format, datapath: Datapath, out_format: Format
+) -> list[Accumulation]:
+    """Sum every beginning of a vector in one pass, where ``datapath.adds_in_order``.
+
+    Each has the bits of `accumulate` on it, and the flags of its last addition and of rounding to the result only.
+    """
+    assert datapath.accumulator is not None
+    total, sums = 0, []
+    for k, x in enumerate(values):
+        trace = Trace()
+        total = _added(trace, total, decode(x, fmt), 0, k + 1, datapath.accumulator)
+        trace.bits = _delivered(trace, total, k + 1, datapath, datapath.accumulator, out_format)
+        sums.append(trace.accumulation())
+    return sums
 
 
 def trace_dot(
