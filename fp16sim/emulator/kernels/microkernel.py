@@ -18,10 +18,11 @@ from numba.extending import intrinsic
 
 from fp16sim.emulator.kernels.simd import REGISTER_BITS, Vector, counted_loop, lanes_of, load, splat, store
 from fp16sim.emulator.kernels.simd_half import (
+    beyond_range,
     round_in_range,
-    round_product_in_range,
+    round_product,
+    round_sum,
     round_to_half,
-    round_wide,
 )
 
 __all__ = ["KINDS", "Kind", "multiply_tile"]
@@ -73,7 +74,7 @@ def half(a: Vector, b: Vector, accumulator: Vector) -> Vector:
 
     Rounding the float32 sum of two binary16 numbers again is innocuous: 24 >= 2 * 11 + 2.
     """
-    return round_in_range(accumulator + round_product_in_range(a * b))
+    return round_sum(accumulator + round_product(a * b))
 
 
 def half_full_range(a: Vector, b: Vector, accumulator: Vector) -> Vector:
@@ -86,14 +87,13 @@ def half_fused(a: Vector, b: Vector, accumulator: Vector) -> Vector:
 
     The product is exact in float64, and rounding the sum to 53 bits first is innocuous.
     """
-    return round_wide(a.multiply_add(b, accumulator))
+    return round_in_range(a.multiply_add(b, accumulator))
 
 
 def half_fused_full_range(a: Vector, b: Vector, accumulator: Vector) -> Vector:
     """Round a * b + accumulator to binary16 once."""
     exact = a.multiply_add(b, accumulator)
-    # Beyond the range a large factor makes infinities, and leaves infinities and NaN as they are.
-    return exact.absolute().less(65520.0).choose(round_wide(exact), exact * 1e308)
+    return beyond_range(exact, round_in_range(exact), 1e308)
 
 
 _MANY = REGISTER_BITS == 512  # 32 registers, not 16
@@ -103,7 +103,7 @@ KINDS = {
     "single": Kind("float32", "float32", 12 if _MANY else 6, 2, unfused),
     "double": Kind("float64", "float64", 12 if _MANY else 6, 2, unfused),
     "float16": Kind("uint16", "float32", 6 if _MANY else 3, 2, half, half_full_range),
-    "float16_fma": Kind("uint16", "float64", 6 if _MANY else 4, 2, half_fused, half_fused_full_range),
+    "float16_fma": Kind("uint16", "float64", 8 if _MANY else 4, 2, half_fused, half_fused_full_range),
 }
 
 

@@ -32,6 +32,7 @@ __all__ = [
     "pointer",
     "splat",
     "store",
+    "uniform",
 ]
 
 HAS_FMA = bool({"fma", "fullfp16", "neon"} & target_features())
@@ -43,7 +44,7 @@ REGISTER_BITS = 512 if "avx512f" in target_features() else 256 if "avx" in targe
 HALF, FLOAT, DOUBLE = ir.HalfType(), ir.FloatType(), ir.DoubleType()
 _INTEGERS = {width: ir.IntType(width) for width in (1, 8, 16, 32, 64)}
 _FLOATS = {16: HALF, 32: FLOAT, 64: DOUBLE}
-_WIDTHS = {"half": 16, "float": 32, "double": 64}
+_WIDTHS = {str(kind): width for kinds in (_INTEGERS, _FLOATS) for width, kind in kinds.items()}
 
 ELEMENTS = {
     "int8": (_INTEGERS[8], types.int8),
@@ -51,6 +52,7 @@ ELEMENTS = {
     "uint16": (_INTEGERS[16], types.uint16),
     "int32": (_INTEGERS[32], types.int32),
     "uint32": (_INTEGERS[32], types.uint32),
+    "int64": (_INTEGERS[64], types.int64),
     "float16": (HALF, types.uint16),  # encodings in memory, binary16 values in registers
     "float32": (FLOAT, types.float32),
     "float64": (DOUBLE, types.float64),
@@ -64,7 +66,7 @@ def lanes_of(element: str) -> int:
 
 
 def _width(element: ir.Type) -> int:
-    return element.width if isinstance(element, ir.IntType) else _WIDTHS[str(element)]
+    return _WIDTHS[str(element)]
 
 
 class Vector:
@@ -84,12 +86,17 @@ class Vector:
     @property
     def lanes(self) -> int:
         """The number of lanes."""
-        return self.value.type.count
+        return int(self.value.type.count)
 
     @property
     def is_integer(self) -> bool:
         """Whether the lanes are integers."""
         return isinstance(self.element, ir.IntType)
+
+    @property
+    def width(self) -> int:
+        """The bits of a lane."""
+        return _width(self.element)
 
     def _operand(self, other: Vector | float) -> ir.Value:
         return other.value if isinstance(other, Vector) else constant(self.element, self.lanes, other)
@@ -100,7 +107,7 @@ class Vector:
 
     def _call(self, name: str, *operands: Vector | float) -> Vector:
         values = [self.value, *map(self._operand, operands)]
-        suffix = f"v{self.lanes}{'i' if self.is_integer else 'f'}{_width(self.element)}"
+        suffix = f"v{self.lanes}{'i' if self.is_integer else 'f'}{self.width}"
         signature = ir.FunctionType(self.value.type, [value.type for value in values])
         function = cgutils.get_or_insert_function(self.builder.module, signature, f"llvm.{name}.{suffix}")
         return Vector(self.builder, self.builder.call(function, values))
@@ -149,7 +156,7 @@ class Vector:
 
     def with_sign_of(self, other: Vector) -> Vector:
         """Take the sign bit of another vector; the own one must be clear."""
-        sign = -(1 << (_width(self.element) - 1))
+        sign = -(1 << (self.width - 1))
         return (self.bits() | (other.bits() & sign)).as_float()
 
     def maximum(self, other: Vector | float) -> Vector:
@@ -189,17 +196,17 @@ class Vector:
 
     def bits(self) -> Vector:
         """Read the encodings as integers of the same width."""
-        return self if self.is_integer else self._cast("bitcast", _INTEGERS[_width(self.element)])
+        return self if self.is_integer else self._cast("bitcast", _INTEGERS[self.width])
 
     def as_float(self) -> Vector:
         """Read integers as the encodings of floating-point numbers of the same width."""
-        return self._cast("bitcast", _FLOATS[_width(self.element)])
+        return self._cast("bitcast", _FLOATS[self.width])
 
     def to_float(self, width: int) -> Vector:
         """Convert a signed integer or a floating-point number to the nearest of `width` bits."""
         if self.is_integer:
             return self._cast("sitofp", _FLOATS[width])
-        own = _width(self.element)
+        own = self.width
         if own == width:
             return self
         return self._cast("fpext" if own < width else "fptrunc", _FLOATS[width])
@@ -208,7 +215,7 @@ class Vector:
         """Convert a floating-point number toward zero, or an integer (keeping its sign)."""
         if not self.is_integer:
             return self._cast("fptosi", _INTEGERS[width])
-        return self._cast("sext" if _width(self.element) < width else "trunc", _INTEGERS[width])
+        return self._cast("sext" if self.width < width else "trunc", _INTEGERS[width])
 
     def to_unsigned(self, width: int) -> Vector:
         """Widen an integer with zeros, a mask to 0 and 1."""
@@ -227,8 +234,13 @@ class Vector:
 
 
 def constant(element: ir.Type, lanes: int, number: float) -> ir.Constant:
-    """Repeat a number in every lane."""
+    """Repeat a number in every lane, as a value of LLVM."""
     return ir.Constant(ir.VectorType(element, lanes), [ir.Constant(element, number)] * lanes)
+
+
+def uniform(builder: ir.IRBuilder, element: str, lanes: int, number: float) -> Vector:
+    """Repeat a number in every lane."""
+    return Vector(builder, constant(ELEMENTS[element][0], lanes, number))
 
 
 def splat(builder: ir.IRBuilder, scalar: ir.Value, lanes: int) -> Vector:

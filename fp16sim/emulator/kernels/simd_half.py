@@ -8,7 +8,15 @@ from __future__ import annotations
 from fp16sim.emulator.kernels.jit import HAS_HALF_CONVERSION
 from fp16sim.emulator.kernels.simd import Vector
 
-__all__ = ["narrow", "round_in_range", "round_product_in_range", "round_to_half", "round_wide", "widen"]
+__all__ = [
+    "beyond_range",
+    "narrow",
+    "round_in_range",
+    "round_product",
+    "round_sum",
+    "round_to_half",
+    "widen",
+]
 
 _EXPONENT_SHIFT = 112 << 23  # between the exponent fields of binary32 and of binary16, in place
 _SMALLEST_NORMAL = 2.0**-14
@@ -49,28 +57,35 @@ def round_to_half(x: Vector) -> Vector:
     """Round float32 numbers to binary16, over its whole range; float32 comes and goes."""
     if HAS_HALF_CONVERSION:
         return x.to_float(16).to_float(32)
-    return widen(narrow(x))
+    return beyond_range(x, round_in_range(x), 3e38)
+
+
+def beyond_range(x: Vector, rounded: Vector, huge: float) -> Vector:
+    """Give infinity where x overflows binary16, and infinities and NaN of x as they are; else `rounded`."""
+    return x.absolute().less(_OVERFLOW).choose(rounded, x * huge)
 
 
 def round_in_range(x: Vector) -> Vector:
-    """Round float32 numbers to 11 bits; for sums of binary16 numbers below overflow, as tiny sums are exact."""
-    # In units of the last of 11 bits, s is 8191 x rounded to an integer (8192 x is an even integer, so ties go
-    # to even), and 8192 x - s is exact.
-    return x.multiply_add(8192.0, -x.multiply_add(8192.0, -x))
-
-
-def round_product_in_range(x: Vector) -> Vector:
-    """Round exact products of two binary16 numbers to binary16 below overflow; underflow gives +0."""
-    # As in `round_in_range`, with 8192 x held at 3/4, whose last place is 2^-24, for subnormal results. That the
-    # other addend keeps its sign matters at ends of binades: right only because x has 22 bits at most.
-    scale = x.absolute().maximum(1.5 * _SMALLEST_NORMAL)
-    return scale.multiply_add(-8192.0, scale.multiply_add(8192.0, x))
-
-
-def round_wide(x: Vector) -> Vector:
-    """Round float64 numbers to binary16 below overflow, gradually underflowing, with the sign of zero kept."""
-    # 2^42 |x| - |x| in float64 keeps 11 bits of |x|, or multiples of 2^-24, as in the two functions above.
+    """Round float32 or float64 numbers below overflow to binary16; zeros keep their signs."""
+    # In units of the last of 11 bits of x, s is (8192 y - |x|) rounded to an integer and 8192 y - s is exact. y = |x|
+    # gives 11 bits; y = 1.5 * 2^-14 fixes the unit at 2^-24. 8192 y is even at a tie, so ties go to even.
+    # float64 has 29 bits more than float32, and 2^42 in place of 8192.
+    scale = 2.0**13 if x.width == 32 else 2.0**42
     magnitude = x.absolute()
-    scale = magnitude.maximum(1.5 * _SMALLEST_NORMAL)
-    rest = scale.multiply_add(2.0**42, -magnitude)
-    return scale.multiply_add(2.0**42, -rest).with_sign_of(x)
+    y = magnitude.maximum(1.5 * _SMALLEST_NORMAL)
+    s = y.multiply_add(scale, -magnitude)
+    return y.multiply_add(scale, -s).with_sign_of(x)
+
+
+def round_product(x: Vector) -> Vector:
+    """Round exact float32 products of two binary16 numbers below overflow to binary16; underflow gives +0."""
+    # `round_in_range` with the sign of x left in s. At the ends of binades s has a unit of 2 or 1/2 then, which is
+    # harmless only because 8192 x is a multiple of 4 for x of 22 bits.
+    y = x.absolute().maximum(1.5 * _SMALLEST_NORMAL)
+    return y.multiply_add(-8192.0, y.multiply_add(8192.0, x))
+
+
+def round_sum(x: Vector) -> Vector:
+    """Round float32 sums of two binary16 numbers below overflow to binary16."""
+    # `round_in_range` without its lower end: a sum below 2^-13 is a multiple of 2^-24, and exact.
+    return x.multiply_add(8192.0, -x.multiply_add(8192.0, -x))

@@ -1,0 +1,150 @@
+"""Packing: operands and accumulators in the order in which micro-kernels read them.
+
+A *line* is a row of A or a column of B. A panel holds `width` lines; it stores, for each k, the values of all its
+lines next to each other. Since both operands are addressed by a step between lines and a step along k, one packer
+serves both, transposed or not. Lines that do not exist are zeros.
+
+Source and target are pointers (simd.py), whose types say what is converted; steps count values.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from numba.core import types
+from numba.extending import intrinsic
+
+from fp16sim.emulator.kernels.jit import jit
+from fp16sim.emulator.kernels.simd import Vector, advance, load, store
+from fp16sim.emulator.kernels.simd_half import narrow, widen
+
+__all__ = ["SLACK", "clear", "load_tiles", "pack", "store_tiles"]
+
+SLACK = 8
+"""How many values behind the last panel `pack` may write."""
+
+
+def convert(values: Vector, source: str, target: str) -> Vector:
+    """Convert values of one place in memory to those of another; a NaN becomes canonical.
+
+    float64 goes to binary16 through float32: it must hold a binary16 number.
+    """
+    if source == target == "uint16":
+        return values
+    if source == "uint16":
+        return widen(values).to_float(32 if target == "float32" else 64)
+    if target == "uint16":
+        return narrow(values.to_float(32))
+    return values.equal(values).choose(values, float("nan")).to_float(32 if target == "float32" else 64)
+
+
+@intrinsic(prefer_literal=True)
+def copy(typing: Any, source: Any, target: Any, count: Any) -> Any:
+    """Copy `count` (a literal) consecutive values, converting them."""
+    if not isinstance(count, types.IntegerLiteral):
+        return None
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        values = load(builder, args[0], source.dtype.name, count.literal_value)
+        store(convert(values, source.dtype.name, target.dtype.name), args[1])
+        return context.get_dummy_value()
+
+    return types.void(source, target, count), generate
+
+
+@intrinsic
+def transpose(typing: Any, source: Any, line_step: Any, target: Any, width: Any) -> Any:
+    """Copy 8 consecutive values of each of 8 lines to 8 consecutive k of a panel, converting them."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        source_place, step, target_place, row_step = args
+
+        def place(start: Any, step: Any, n: int) -> Any:
+            return builder.gep(start, [builder.mul(step, step.type(n))])
+
+        block = [load(builder, place(source_place, step, n), source.dtype.name, 8) for n in range(8)]
+        for _ in range(3):  # interleaving the halves of the list three times transposes it
+            pairs = zip(block[:4], block[4:], strict=True)
+            low, high = [0, 8, 1, 9, 2, 10, 3, 11], [4, 12, 5, 13, 6, 14, 7, 15]
+            block = [first.shuffled(second, part) for first, second in pairs for part in (low, high)]
+        for k, values in enumerate(block):
+            store(convert(values, source.dtype.name, target.dtype.name), place(target_place, row_step, k))
+        return context.get_dummy_value()
+
+    return types.void(source, types.intp, target, types.intp), generate
+
+
+@jit
+def pack(source, line_step, k_step, lines, count, width, target):
+    """Pack `lines` lines of `count` values each into panels of `width` lines."""
+    for first in range(0, lines, width):
+        panel = advance(target, first * count)
+        if first + width > lines:
+            clear(panel, width * count)
+        # Eight lines at a time, also where the panel ends earlier: what is written too much lies in the first lines of
+        # the next k or of the next panel, which are written later (last group first, k ascending).
+        for group in range((width - 1) // 8 * 8, -1, -8):
+            place = advance(source, (first + group) * line_step)
+            pack_group(
+                place,
+                line_step,
+                k_step,
+                min(lines - first - group, width - group),
+                lines - first - group >= 8,
+                count,
+                advance(panel, group),
+                width,
+            )
+
+
+@jit
+def pack_group(source, line_step, k_step, lines, is_full, count, target, width):
+    """Pack the `lines` lines of a group; all its eight lines can be read where it `is_full`."""
+    done = 0
+    if is_full and line_step == 1:
+        for k in range(count):
+            copy(advance(source, k * k_step), advance(target, k * width), 8)
+        done = count
+    elif is_full and k_step == 1:
+        done = count // 8 * 8
+        for k in range(0, done, 8):
+            transpose(advance(source, k), line_step, advance(target, k * width), width)
+    for k in range(done, count):
+        for line in range(lines):
+            copy(advance(source, line * line_step + k * k_step), advance(target, k * width + line), 1)
+
+
+@jit
+def clear(target, count):
+    """Write zeros."""
+    for i in range(count):
+        target[i] = 0
+
+
+@jit
+def load_tiles(source, row_step, column_step, m, n, rows, columns, tiles):
+    """Cut an m by n matrix into tiles of `rows` by `columns`, all tiles of the first rows first."""
+    across = (n + columns - 1) // columns
+    clear(tiles, (m + rows - 1) // rows * rows * across * columns)
+    for i in range(m):
+        for j in range(n):
+            tile = (i // rows * across + j // columns) * rows * columns
+            place = tile + i % rows * columns + j % columns
+            copy(advance(source, i * row_step + j * column_step), advance(tiles, place), 1)
+
+
+@jit
+def store_tiles(tiles, rows, columns, m, n, target, row_step):
+    """Put tiles together again, rounding to the target's type."""
+    across = (n + columns - 1) // columns
+    for i in range(m):
+        first = advance(tiles, i // rows * across * rows * columns + i % rows * columns)
+        for q in range(across):
+            source = advance(first, q * rows * columns)
+            place = advance(target, i * row_step + q * columns)
+            width = min(columns, n - q * columns)
+            whole = width // 8 * 8
+            for j in range(0, whole, 8):
+                copy(advance(source, j), advance(place, j), 8)
+            for j in range(whole, width):
+                copy(advance(source, j), advance(place, j), 1)
