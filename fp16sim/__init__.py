@@ -27,6 +27,7 @@ _HOMES = {
     "fp16sim.emulator.events": "Events count_events scope",
     "fp16sim.emulator.backends": "use_backend",
     "fp16sim.emulator.describe": "describe Description",
+    "fp16sim.emulator.dot_explanation": "explain",
     "fp16sim.autograd.tensor": "Tensor no_grad",
     "fp16sim.autograd.policy": "Policy autocast",
     "fp16sim.training.fit": "fit fit_steps",

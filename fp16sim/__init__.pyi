@@ -52,6 +52,9 @@ from fp16sim.emulator.describe import (
     Description as Description,
     describe as describe,
 )
+from fp16sim.emulator.dot_explanation import (
+    explain as explain,
+)
 from fp16sim.emulator.events import (
     Events as Events,
     count_events as count_events,

@@ -44,7 +44,8 @@ class Step:
     Parameters
     ----------
     what : str
-        ``"product"``, ``"sum"``, ``"block"``, ``"result"``, or the name of a variable of Kahan's algorithm.
+        ``"product"``; ``"sum"``, of products in order or of two nodes of a tree; ``"total"``, of the accumulator and
+        a piece or tree; ``"block"``; ``"result"``; or an assignment of Kahan's algorithm.
     first, last : int
         The products that are in it are those from k = `first` up to, not including, `last`.
     exact : Value
@@ -200,7 +201,7 @@ def _pieces(
     for first in range(0, count, length):
         last = min(first + length, count)
         piece = _in_order(trace, addend, range(first, last), 0, fmt)
-        total = _added(trace, total, decode(piece, fmt), 0, last, fmt)
+        total = _added(trace, total, decode(piece, fmt), 0, last, fmt, "total")
     return total
 
 
@@ -216,7 +217,7 @@ def _pairwise(trace: Trace, addend: Callable[[int], Value], count: int, total: i
         left, right = node(first, middle), node(middle, last)
         return decode(_added_values(trace, left, right, first, last, fmt), fmt)
 
-    return _added(trace, total, node(0, count), 0, count, fmt) if count else total
+    return _added(trace, total, node(0, count), 0, count, fmt, "total") if count else total
 
 
 def _compensated(trace: Trace, addend: Callable[[int], Value], count: int, total: int, fmt: Format) -> int:
@@ -224,7 +225,7 @@ def _compensated(trace: Trace, addend: Callable[[int], Value], count: int, total
     error = Value.of(0)
     for k in range(count):
         y = _rounded(trace, "y = p - e", k, k + 1, _difference(addend(k), error), fmt)
-        before, total = decode(total, fmt), _added(trace, total, decode(y, fmt), 0, k + 1, fmt)
+        before, total = decode(total, fmt), _added(trace, total, decode(y, fmt), 0, k + 1, fmt, "t = s + y")
         gained = _rounded(trace, "t - s", k, k + 1, _difference(decode(total, fmt), before), fmt)
         lost = _difference(decode(gained, fmt), decode(y, fmt))
         error = decode(_rounded(trace, "e = (t - s) - y", k, k + 1, lost, fmt), fmt)
@@ -252,11 +253,15 @@ def _exactly(terms: Sequence[Value]) -> Value:
     return total
 
 
-def _added(trace: Trace, total: int, addend: Value, first: int, last: int, fmt: Format) -> int:
-    return _added_values(trace, decode(total, fmt), addend, first, last, fmt)
+def _added(
+    trace: Trace, total: int, addend: Value, first: int, last: int, fmt: Format, what: str = "sum"
+) -> int:
+    return _added_values(trace, decode(total, fmt), addend, first, last, fmt, what)
 
 
-def _added_values(trace: Trace, total: Value, addend: Value, first: int, last: int, fmt: Format) -> int:
+def _added_values(
+    trace: Trace, total: Value, addend: Value, first: int, last: int, fmt: Format, what: str = "sum"
+) -> int:
     exact = exact_sum(total, addend)
     result = round_value(exact, fmt)
     swamped = (
@@ -265,7 +270,7 @@ def _added_values(trace: Trace, total: Value, addend: Value, first: int, last: i
         and not addend.is_zero
         and decode(result.bits, fmt) == total
     )
-    trace.steps.append(Step("sum", first, last, exact, fmt, result, swamped))
+    trace.steps.append(Step(what, first, last, exact, fmt, result, swamped))
     return result.bits
 
 
