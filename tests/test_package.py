@@ -18,9 +18,10 @@ PACKAGE = Path(fp16sim.__file__).parent
 # Lowest first. A module imports from its own layer or from layers before it; the record types stand with the leaves.
 LAYERS = (
     ("emulator.flags", "emulator.formats", "emulator.rounding", "emulator.datapath", "emulator.random_bits",
-     "emulator.philox", "recording.histogram"),
+     "emulator.convolution_geometry", "emulator.philox", "recording.histogram"),
     ("emulator.exact", "emulator.reference", "emulator.reference_order", "emulator.reference_dot",
-     "emulator.reference_tensor_core", "emulator.reference_functions", "emulator.enclosures"),
+     "emulator.reference_tensor_core", "emulator.reference_convolution", "emulator.reference_functions",
+     "emulator.enclosures"),
     ("emulator.double_double", "emulator.elementary", "emulator.activation_functions", "emulator.one_argument",
      "emulator.table_digests", "emulator.table_entries", "emulator.tables", "emulator.float32_functions"),
     ("emulator.kernels",),
@@ -113,6 +114,7 @@ def test_the_definition_uses_no_numpy() -> None:
         "reference_order",
         "reference_dot",
         "reference_tensor_core",
+        "reference_convolution",
         "reference_functions",
         "enclosures",
     ):

@@ -2,44 +2,65 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from fp16sim.emulator import backends, events
-from fp16sim.emulator.arrays import decoded, encoded, format_of_operands
+from fp16sim.emulator import backends
+from fp16sim.emulator.arrays import delivered, encoded, format_of_operands, writable
+from fp16sim.emulator.backends.base import Encodings
 from fp16sim.emulator.datapath import Datapath, as_datapath
-from fp16sim.emulator.formats import Format, as_format, binary16, binary32
+from fp16sim.emulator.elementwise import record, watching
+from fp16sim.emulator.formats import Format, as_format, binary64
 
-__all__ = ["matmul"]
+__all__ = ["dot", "matmul"]
 
 
 def matmul(
-    a: Any, b: Any, datapath: str | Datapath = "float32", *, c: Any = None, out_format: Any = None
+    a: Any,
+    b: Any,
+    datapath: str | Datapath = "float32",
+    *,
+    c: Any = None,
+    out: npt.NDArray[Any] | None = None,
+    out_format: Any = None,
+    format: Any = None,
 ) -> Any:
-    """Multiply matrices, accumulating each element in order of k as the datapath says.
+    """Multiply matrices, accumulating each element over k as the datapath says.
+
+    An element depends on its row of `a`, its column of `b` and its element of `c` only: a batch of rows gives the
+    bits that each row gives alone, and the number of threads changes nothing.
 
     Parameters
     ----------
     a, b : array_like
-        Of shapes (m, k) and (k, n), or vectors as in ``numpy.matmul``; both binary16 or both binary32.
+        Of shapes (..., m, k) and (..., k, n), or vectors, as in ``numpy.matmul``: leading axes broadcast. Both of
+        one format that the datapath takes; any strides.
     datapath : str or Datapath
-        ``"float32"``: products and sums rounded to binary32 (a product of binary16 numbers is exact there).
-        ``"float16"``: products and sums rounded to binary16; needs binary16 operands.
+        A name such as ``"float32"``, ``"float16"`` or ``"a100"``, or a `Datapath`. float64 operands take
+        ``"float64"``: products and sums rounded to binary64, in order of k.
     c : array_like, optional
-        What the accumulators hold at first, (m, n), in the accumulator's format; default +0.
+        What the accumulators hold at first: of the accumulator's format, and of a shape that broadcasts to the
+        result's. Default: +0.
+    out : array, optional
+        Where to put the result; it may share memory with the operands.
     out_format : Format, str or dtype, optional
-        To which the accumulators are rounded, once, at the end. Default: the format of the operands.
+        To which the accumulators are rounded, once, at the end. Default: the datapath's own for a tensor core,
+        otherwise that of the operands.
+    format : Format, str or dtype, optional
+        That of operands in float32 carriers, such as ``"tf32"``.
 
     Returns
     -------
     array or scalar
-        Of shape (m, n), less the axis that a vector lacks.
+        Of shape (..., m, n), less the axes that vectors lack.
 
     Raises
     ------
     ValueError, TypeError
-        If shapes or formats do not fit.
+        If shapes or formats do not fit, or `out` cannot take the result; before any work.
 
     Examples
     --------
@@ -48,46 +69,131 @@ def matmul(
     >>> float(fs.matmul(ones, ones.T, "float16")[0, 0]), float(fs.matmul(ones, ones.T)[0, 0])
     (2048.0, 4096.0)
     """
-    path = as_datapath(datapath)
-    fmt = format_of_operands((a, b), None)
-    check_operand_format(fmt, path)
-    target = fmt if out_format is None else as_format(out_format)
+    fmt, path, target = formats_of((a, b), datapath, format, out_format)
     left, right = encoded(a, fmt), encoded(b, fmt)
-    if left.ndim not in (1, 2) or right.ndim not in (1, 2):
-        raise ValueError(f"shapes {left.shape} and {right.shape}: matmul takes vectors and matrices; reshape")
+    if left.ndim == 0 or right.ndim == 0:
+        raise ValueError(
+            f"shapes {left.shape} and {right.shape}: matmul takes vectors and matrices; use fp16sim.multiply"
+        )
     rows = left[np.newaxis, :] if left.ndim == 1 else left
     columns = right[:, np.newaxis] if right.ndim == 1 else right
-    if rows.shape[1] != columns.shape[0]:
+    if rows.shape[-1] != columns.shape[-2]:
         raise ValueError(
-            f"shapes {left.shape} and {right.shape}: the last axis of a ({rows.shape[1]}) and the first of b "
-            f"({columns.shape[0]}) must agree; transpose or reshape one"
+            f"shapes {left.shape} and {right.shape}: the last axis of a ({rows.shape[-1]}) and the one of b that it "
+            f"meets ({columns.shape[-2]}) must agree; transpose or reshape one"
         )
-    shape = (rows.shape[0], columns.shape[1])
-    start = np.zeros(shape, path.accumulator.uint) if c is None else encoded(c, path.accumulator)
-    if start.shape != shape:
-        raise ValueError(f"c has shape {start.shape}: the accumulator input of this product has {shape}")
+    try:
+        lead = np.broadcast_shapes(rows.shape[:-2], columns.shape[:-2])
+    except ValueError:
+        raise ValueError(
+            f"shapes {left.shape} and {right.shape}: the axes before the last two, {rows.shape[:-2]} and "
+            f"{columns.shape[:-2]}, do not broadcast; reshape one operand"
+        ) from None
+    m, n = rows.shape[-2], columns.shape[-1]
+    shape = (*lead, *(() if left.ndim == 1 else (m,)), *(() if right.ndim == 1 else (n,)))
+    start = None if c is None else _start(c, path, shape)
+    into = writable(out, target, shape, (left, right) if start is None else (left, right, start))
+
+    if columns.ndim == 2:  # one b for all: the rows of the whole batch are one matrix
+        batch, m = 1, prod(lead) * m
+        lead = (1,)
+        rows = rows.reshape(1, m, rows.shape[-1])
+    else:
+        batch = prod(lead)
+    cube = (batch, m, n)
     outcome = backends.current().matmul(
-        np.ascontiguousarray(rows),
-        np.ascontiguousarray(columns),
-        np.ascontiguousarray(start),
+        _batched(rows, lead),
+        _batched(columns, lead),
+        None if start is None else start.reshape(cube),
         fmt,
         path,
         target,
-        "counts" if events.counting() else "",
+        watching(),
+        None if into is None else into.reshape(cube),
     )
-    if outcome.counts is not None:
-        events.record("matmul", outcome.counts)
-    result = decoded(outcome.bits, target)
-    if left.ndim == 1:
-        result = result[0]
-    return result[..., 0] if right.ndim == 1 else result
+    record("matmul", outcome)
+    if into is not None and np.may_share_memory(outcome.bits, into):
+        return out
+    return delivered(outcome.bits, None, target, shape, out)
 
 
-def check_operand_format(fmt: Format, path: Datapath) -> None:
-    """Refuse operands that a datapath cannot take."""
-    if fmt not in (binary16, binary32) or (fmt == binary32 and path.accumulator != binary32):
-        raise TypeError(
-            f"{fmt.name} operands with datapath {path.name!r}: it takes "
-            f"{'binary16 or binary32' if path.accumulator == binary32 else 'binary16'}; convert with "
-            "fp16sim.round_to(x, 'binary16')"
+def dot(
+    a: Any,
+    b: Any,
+    datapath: str | Datapath = "float32",
+    *,
+    c: Any = None,
+    out_format: Any = None,
+    format: Any = None,
+) -> Any:
+    """Multiply two vectors of one length, accumulating as the datapath says.
+
+    Arguments as those of `matmul`; `c` is a number.
+
+    Returns
+    -------
+    scalar
+
+    Examples
+    --------
+    >>> import numpy as np, fp16sim as fs
+    >>> x = np.float16([2048, 1, 1, -2048])
+    >>> ones = np.ones(4, np.float16)
+    >>> [float(fs.dot(x, ones, path)) for path in ("float32", "float16")]
+    [2.0, 0.0]
+    """
+    shapes = np.shape(a), np.shape(b)
+    if len(shapes[0]) != 1 or shapes[0] != shapes[1]:
+        raise ValueError(
+            f"shapes {shapes[0]} and {shapes[1]}: dot takes two vectors of one length; use fp16sim.matmul"
         )
+    return matmul(a, b, datapath, c=c, out_format=out_format, format=format)
+
+
+def formats_of(
+    operands: tuple[Any, ...], datapath: str | Datapath, given: Any, out_format: Any
+) -> tuple[Format, Datapath, Format]:
+    """Settle the format of the operands, the model that the datapath has for it, and the format of the result.
+
+    Raises
+    ------
+    TypeError
+        If the datapath does not take the operands.
+    """
+    path = as_datapath(datapath)
+    doubles = [x for x in operands if isinstance(x, (np.ndarray, np.generic)) and _is_double(x)]
+    if doubles and binary64 in path.inputs and given is None:
+        fmt = binary64
+        for x in operands:
+            if isinstance(x, (np.ndarray, np.generic)) and not _is_double(x):
+                raise TypeError(
+                    f"float64 and {x.dtype}: the operands of an operation have one format; convert one"
+                )
+    else:
+        fmt = format_of_operands(operands, given)
+    path = path.for_operands(fmt)
+    target = path.result_format(fmt) if out_format is None else as_format(out_format)
+    return fmt, path, target
+
+
+def _is_double(x: npt.NDArray[Any] | np.generic) -> bool:
+    return x.dtype.newbyteorder("=") == np.float64
+
+
+def _start(c: Any, path: Datapath, shape: tuple[int, ...]) -> Encodings:
+    """Give the accumulator input, contiguous, in the shape of the result."""
+    bits = encoded(c, path.start_format)
+    try:
+        return np.ascontiguousarray(np.broadcast_to(bits, shape))
+    except ValueError:
+        raise ValueError(
+            f"c has shape {bits.shape}: the accumulator input of this product broadcasts to {shape}; reshape it"
+        ) from None
+
+
+def _batched(matrices: Encodings, lead: tuple[int, ...]) -> Encodings:
+    """Give (batch, rows, columns); a single matrix that stands for all is repeated without a copy."""
+    shape = (prod(lead), *matrices.shape[-2:])
+    if matrices.ndim == 2 or all(n == 1 for n in matrices.shape[:-2]):
+        return np.broadcast_to(matrices.reshape(matrices.shape[-2:]), shape)
+    return np.broadcast_to(matrices, (*lead, *shape[1:])).reshape(shape)

@@ -1,63 +1,289 @@
-"""Sums in order: what NumPy adds pairwise, hardware and naive loops add one after another."""
+"""Sums along axes, and what is built on them: each in the order and in the format that a datapath says.
+
+NumPy adds pairwise, hardware and plain loops one after another; the bits differ. All functions here take
+
+x : array_like
+    Of one format that the datapath takes.
+axis : int or tuple of int, optional
+    Over which to reduce; several in C order. Default: all.
+datapath : str or Datapath
+    Whose accumulator each partial sum is rounded to, and in which order terms are added.
+keepdims : bool
+    Whether reduced axes stay with length 1.
+out : array, optional
+    Where to put the result; it may share memory with `x`.
+out_format : Format, str or dtype, optional
+    To which the result is rounded, once, at the end. Default: the datapath's own for a tensor core, otherwise that
+    of `x`.
+format : Format, str or dtype, optional
+    That of a float32 carrier, such as ``"tf32"``.
+
+and raise ValueError or TypeError on an axis that is not there, formats that do not fit, or an `out` that cannot
+take the result, before any work.
+"""
 
 from __future__ import annotations
 
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from fp16sim.emulator import backends, events
-from fp16sim.emulator.arrays import decoded, encoded, format_of_operands
-from fp16sim.emulator.datapath import Datapath, as_datapath
-from fp16sim.emulator.formats import as_format
-from fp16sim.emulator.matmul import check_operand_format
+from fp16sim.emulator import arithmetic, backends, float32_functions, functions
+from fp16sim.emulator.arrays import decoded, delivered, encoded, writable
+from fp16sim.emulator.backends.base import Encodings
+from fp16sim.emulator.datapath import Datapath
+from fp16sim.emulator.elementwise import record, watching
+from fp16sim.emulator.formats import Format, binary16, binary32, binary64
+from fp16sim.emulator.matmul import formats_of
+from fp16sim.emulator.rounding import Rounding
 
-__all__ = ["sum"]
+__all__ = ["cumsum", "mean", "norm", "softmax", "sum"]
+
+Axis = int | tuple[int, ...] | None
 
 
 def sum(
-    x: Any, axis: int | None = None, datapath: str | Datapath = "float32", *, out_format: Any = None
+    x: Any,
+    axis: Axis = None,
+    datapath: str | Datapath = "float32",
+    *,
+    keepdims: bool = False,
+    out: npt.NDArray[Any] | None = None,
+    out_format: Any = None,
+    format: Any = None,
 ) -> Any:
-    """Sum sequentially in increasing C-order index from +0.
-
-    Parameters
-    ----------
-    x : array_like
-        binary16 or binary32.
-    axis : int, optional
-        Default: over all elements.
-    datapath : str or Datapath
-        Whose accumulator each sum is rounded to: ``"float32"`` or ``"float16"``.
-    out_format : Format, str or dtype, optional
-        To which the sum is rounded, once, at the end. Default: the format of `x`.
-
-    Returns
-    -------
-    array or scalar
+    """Sum from +0, by default in increasing C-order index. Arguments as the module says.
 
     Examples
     --------
     >>> import numpy as np, fp16sim as fs
     >>> ones = np.ones(4096, np.float16)
-    >>> float(fs.sum(ones, datapath="float16")), float(fs.sum(ones))
-    (2048.0, 4096.0)
+    >>> float(fs.sum(ones, datapath="float16")), float(fs.sum(ones)), float(fs.sum(ones, datapath="pairwise"))
+    (2048.0, 4096.0, 4096.0)
     """
-    path = as_datapath(datapath)
-    fmt = format_of_operands((x,), None)
-    check_operand_format(fmt, path)
-    target = fmt if out_format is None else as_format(out_format)
+    fmt, path, target = formats_of((x,), datapath, format, out_format)
     bits = encoded(x, fmt)
-    if axis is not None and not -bits.ndim <= axis < bits.ndim:
-        raise ValueError(f"axis={axis}: an array of shape {bits.shape} has axes 0 to {bits.ndim - 1}")
-    shape: tuple[int, ...]
-    if axis is None:
-        shape, cube = (), bits.reshape(1, -1, 1)
+    view = _reduced(bits.shape, axis, keepdims)
+    writable(out, target, view.shape, (bits,))
+    return delivered(_sum(view.cube(bits), fmt, path, target), None, target, view.shape, out)
+
+
+def mean(
+    x: Any,
+    axis: Axis = None,
+    datapath: str | Datapath = "float32",
+    *,
+    keepdims: bool = False,
+    out: npt.NDArray[Any] | None = None,
+    out_format: Any = None,
+    format: Any = None,
+) -> Any:
+    """Divide the sum by the number of terms. Arguments as the module says.
+
+    The sum stays in the accumulator's format (an exact one is rounded to binary32); the number of terms is rounded
+    to that format, as is the quotient, which is rounded to the result's format last. No terms give NaN.
+
+    Examples
+    --------
+    >>> import numpy as np, fp16sim as fs
+    >>> x = np.full(1000, 100, np.float16)
+    >>> float(fs.mean(x)), float(fs.mean(x, datapath="float16"))  # the sum is 100000
+    (100.0, inf)
+    """
+    fmt, path, target = formats_of((x,), datapath, format, out_format)
+    bits = encoded(x, fmt)
+    view = _reduced(bits.shape, axis, keepdims)
+    writable(out, target, view.shape, (bits,))
+    inner = _inner(path)
+    total = decoded(_sum(view.cube(bits), fmt, path, inner), inner)
+    if inner == binary64:
+        with np.errstate(all="ignore"):
+            quotient = total / np.float64(view.terms)
     else:
-        before, after = bits.shape[: axis % bits.ndim], bits.shape[axis % bits.ndim + 1 :]
-        shape, cube = before + after, bits.reshape(prod(before), bits.shape[axis], prod(after))
-    cube = np.ascontiguousarray(cube)
-    outcome = backends.current().sum(cube, fmt, path, target, "counts" if events.counting() else "")
-    if outcome.counts is not None:
-        events.record("sum", outcome.counts)
-    return decoded(outcome.bits, target).reshape(shape)[()]
+        quotient = arithmetic.divide(total, float(view.terms), format=inner)
+    return _rounded(quotient, inner, target, view.shape, out)
+
+
+def norm(
+    x: Any,
+    axis: Axis = None,
+    datapath: str | Datapath = "float32",
+    *,
+    keepdims: bool = False,
+    out: npt.NDArray[Any] | None = None,
+    out_format: Any = None,
+    format: Any = None,
+) -> Any:
+    """Take the square root of the sum of squares, the Euclidean norm. Arguments as the module says.
+
+    The sum is the dot product of `x` with itself, in the accumulator's format (an exact one is rounded to
+    binary32); its square root is rounded to that format and then to the result's.
+
+    Examples
+    --------
+    >>> import numpy as np, fp16sim as fs
+    >>> x = np.float16([300, 400])
+    >>> float(fs.norm(x)), float(fs.norm(x, datapath="float16"))  # 300^2 is beyond float16
+    (500.0, inf)
+    """
+    fmt, path, target = formats_of((x,), datapath, format, out_format)
+    bits = encoded(x, fmt)
+    view = _reduced(bits.shape, axis, keepdims)
+    writable(out, target, view.shape, (bits,))
+    inner = _inner(path)
+    rows = np.ascontiguousarray(np.swapaxes(view.cube(bits), 1, 2)).reshape(-1, view.terms)
+    outcome = backends.current().matmul(
+        rows[:, np.newaxis, :], rows[:, :, np.newaxis], None, fmt, path, inner, watching()
+    )
+    record("norm", outcome)
+    squares = decoded(outcome.bits.reshape(-1), inner)
+    if inner == binary64:
+        with np.errstate(all="ignore"):
+            root = np.sqrt(squares)
+    else:
+        root = functions.sqrt(squares, format=inner)
+    return _rounded(root, inner, target, view.shape, out)
+
+
+def cumsum(
+    x: Any,
+    axis: int | None = None,
+    datapath: str | Datapath = "float32",
+    *,
+    out: npt.NDArray[Any] | None = None,
+    out_format: Any = None,
+    format: Any = None,
+) -> Any:
+    """Sum the elements up to each one. Arguments as the module says; without an axis `x` is flattened first.
+
+    Element i is ``sum`` of elements 0 to i, bit for bit. In order of k that takes one pass; in any other order each
+    sum is made anew.
+
+    Examples
+    --------
+    >>> import numpy as np, fp16sim as fs
+    >>> fs.cumsum(np.float16([2047, 1, 1, 1]), datapath="float16").tolist()
+    [2047.0, 2048.0, 2048.0, 2048.0]
+    """
+    fmt, path, target = formats_of((x,), datapath, format, out_format)
+    bits = encoded(x, fmt)
+    shape = (bits.size,) if axis is None else bits.shape
+    bits = bits.reshape(shape)
+    view = _reduced(shape, 0 if axis is None else axis, False)
+    writable(out, target, shape, (bits,))
+    cube = view.cube(bits)
+    outcome = backends.current().cumulative_sum(cube, fmt, path, target, watching())
+    record("cumsum", outcome)
+    moved = [n for i, n in enumerate(shape) if i not in view.axes]
+    last = outcome.bits.reshape(*moved, view.terms)
+    return delivered(np.moveaxis(last, -1, view.axes[0]), None, target, shape, out)
+
+
+def softmax(
+    x: Any,
+    axis: int = -1,
+    datapath: str | Datapath = "float32",
+    *,
+    out: npt.NDArray[Any] | None = None,
+) -> Any:
+    """Divide exponentials by their sum, in binary16 or binary32.
+
+    Each step is rounded to the format of `x`: the largest element is subtracted; exponentials (`fp16sim.exp`, or
+    `float32_functions.exp` for float32, which counts no events); their sum, accumulated as the datapath says; the
+    quotients. A NaN, a positive infinity, or nothing but negative infinities make the whole axis NaN.
+
+    Parameters
+    ----------
+    x : array_like
+    axis : int
+        Along which the results sum to about 1.
+    datapath : str or Datapath
+        Of the sum.
+    out : array, optional
+        Where to put the result; it may be `x`.
+
+    Examples
+    --------
+    >>> import numpy as np, fp16sim as fs
+    >>> fs.softmax(np.float16([0, 0, -20])).tolist()
+    [0.5, 0.5, 0.0]
+    """
+    fmt, path, _ = formats_of((x,), datapath, None, None)
+    if fmt not in (binary16, binary32):
+        raise TypeError(
+            f"{fmt.name} argument: softmax computes in binary16 or binary32; convert with "
+            "fp16sim.round_to(x, 'binary16')"
+        )
+    bits = encoded(x, fmt)
+    if bits.ndim == 0:
+        raise ValueError("a single number: softmax takes an array with at least one axis; reshape it")
+    view = _reduced(bits.shape, axis, True)
+    writable(out, fmt, bits.shape, (bits,))
+    values = decoded(np.ascontiguousarray(bits), fmt)
+    if not values.size:
+        return delivered(bits, None, fmt, bits.shape, out)
+    largest = np.max(values, axis=view.axes[0], keepdims=True)  # chooses, NaN first: nothing is rounded
+    shifted = arithmetic.subtract(values, largest)
+    exponentials = functions.exp(shifted) if fmt == binary16 else float32_functions.exp(shifted)
+    total = sum(exponentials, view.axes[0], path, keepdims=True, out_format=fmt)
+    return arithmetic.divide(exponentials, total, out=out)
+
+
+class _Reduced(NamedTuple):
+    """Which axes of an array are reduced, and what is left."""
+
+    axes: tuple[int, ...]
+    terms: int
+    shape: tuple[int, ...]
+
+    def cube(self, bits: Encodings) -> Encodings:
+        """Give a contiguous (outer, terms, inner) whose inner axis is the fastest where that costs no copy."""
+        first, last = (self.axes[0], self.axes[-1]) if self.axes else (0, -1)
+        if last - first + 1 == len(self.axes):  # neighbours
+            sizes = prod(bits.shape[:first]), self.terms, prod(bits.shape[last + 1 :])
+            return np.ascontiguousarray(bits).reshape(sizes)
+        moved = np.moveaxis(bits, self.axes, range(-len(self.axes), 0))
+        rest = prod(n for i, n in enumerate(bits.shape) if i not in self.axes)
+        return np.ascontiguousarray(moved).reshape(rest, self.terms, 1)
+
+
+def _reduced(shape: tuple[int, ...], axis: Axis, keepdims: bool) -> _Reduced:
+    dimensions = len(shape)
+    given = range(dimensions) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    for n in given:
+        if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or not -dimensions <= n < dimensions:
+            raise ValueError(f"axis={axis}: an array of shape {shape} has axes 0 to {dimensions - 1}")
+    axes = tuple(sorted(int(n) % dimensions for n in given))
+    if len(set(axes)) < len(axes):
+        raise ValueError(f"axis={axis}: an axis is named twice; name each once")
+    left = tuple(1 if i in axes else n for i, n in enumerate(shape) if keepdims or i not in axes)
+    return _Reduced(axes, prod(shape[i] for i in axes), left)
+
+
+def _sum(cube: Encodings, fmt: Format, path: Datapath, target: Format) -> Encodings:
+    outcome = backends.current().sum(cube, fmt, path, target, watching())
+    record("sum", outcome)
+    return outcome.bits.reshape(-1)
+
+
+def _inner(path: Datapath) -> Format:
+    """Give the format in which a mean is divided and a root taken."""
+    return path.accumulator or binary32
+
+
+def _rounded(
+    values: npt.NDArray[Any],
+    inner: Format,
+    target: Format,
+    shape: tuple[int, ...],
+    out: npt.NDArray[Any] | None,
+) -> Any:
+    """Round the last step to the result's format."""
+    flat = encoded(np.asarray(values), inner).reshape(-1)
+    if inner != target:
+        outcome = backends.current().convert(flat, inner, target, Rounding(), watch=watching())
+        record("round_to", outcome)
+        flat = outcome.bits
+    return delivered(flat, None, target, shape, out)

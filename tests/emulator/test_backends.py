@@ -43,7 +43,7 @@ SIZE = 40
 def encodings(rng: np.random.Generator, fmt: Format, size: int) -> np.ndarray:
     """Draw encodings: any, near the edges, around one (cancellation), subnormal; with either sign."""
     mask = fmt.sign_bit - 1
-    one = fmt.encode(1.0)
+    one = fmt.bias << fmt.fraction_bits
     edges = [0, 1, fmt.max_bits, fmt.max_bits - 1, fmt.nan_bits, fmt.inf_bits or 0, one, one + 1, one - 1]
     edges += [
         1 << fmt.fraction_bits,
@@ -58,6 +58,13 @@ def encodings(rng: np.random.Generator, fmt: Format, size: int) -> np.ndarray:
     ]
     sign = rng.integers(0, 2, size) << (fmt.width - 1)
     return (np.choose(rng.integers(0, 4, size), strata) | sign).astype(fmt.uint)
+
+
+def small(bits: np.ndarray, fmt: Format) -> np.ndarray:
+    """Clip to [-4, 4], NaN to 0."""
+    values = bits.view(np.float64) if fmt == binary64 else fmt.decode(bits)
+    values = np.nan_to_num(np.clip(values, -4, 4))
+    return values.view(np.uint64) if fmt == binary64 else fmt.encode(values).astype(fmt.uint)
 
 
 def draws_for(rng: np.random.Generator, mode: str, size: int) -> np.ndarray | None:
@@ -153,6 +160,11 @@ def test_functions_equal_their_definition_and_count_the_same(name: str) -> None:
     (binary16, "float16", binary32),
     (binary32, "float32", binary32),
     (binary32, "float32", binary16),
+    (binary16, "float16_fma", binary16),
+    (binary64, "float64", binary64),
+    (bfloat16, "float32:fused", binary32),
+    (binary16, "pairwise", binary16),
+    (binary16, "exact", binary16),
 ])  # fmt: skip
 def test_dot_products_and_sums_equal_the_reference(
     shape: tuple[int, int, int], fmt: Format, path: str, out_format: Format
@@ -163,21 +175,23 @@ def test_dot_products_and_sums_equal_the_reference(
     for finite in (True, False):
         a, b = (
             encodings(rng, fmt, size).reshape(size_shape)
-            for size, size_shape in ((m * k, (m, k)), (k * n, (k, n)))
+            for size, size_shape in ((m * k, (1, m, k)), (k * n, (1, k, n)))
         )
-        c = encodings(rng, datapath.accumulator, m * n).reshape(m, n)
+        c = encodings(rng, datapath.start_format, m * n).reshape(1, m, n)
         if finite:  # small values, or infinities and NaN would win everywhere
-            a, b = (fmt.encode(np.nan_to_num(np.clip(fmt.decode(x), -4, 4))).astype(fmt.uint) for x in (a, b))
+            a, b = (small(x, fmt) for x in (a, b))
             c = np.zeros_like(c)
         expected = REFERENCE.matmul(a, b, c, fmt, datapath, out_format, "counts")
         counted = CPU.matmul(a, b, c, fmt, datapath, out_format, "counts")
         assert differences(expected, counted, CPU.matmul(a, b, c, fmt, datapath, out_format)) == 0
         assert np.array_equal(expected.counts, counted.counts)
-        cube = a.reshape(m, k, 1)
-        expected = REFERENCE.sum(cube, fmt, datapath, out_format, "counts")
-        counted = CPU.sum(cube, fmt, datapath, out_format, "counts")
-        assert differences(expected, counted, CPU.sum(cube, fmt, datapath, out_format)) == 0
-        assert np.array_equal(expected.counts, counted.counts)
+        for cube in (a.reshape(m, k, 1), a.reshape(1, k, m)):
+            for method in ("sum", "cumulative_sum"):
+                expected = getattr(REFERENCE, method)(cube, fmt, datapath, out_format, "counts")
+                counted = getattr(CPU, method)(cube, fmt, datapath, out_format, "counts")
+                plain = getattr(CPU, method)(cube, fmt, datapath, out_format)
+                assert differences(expected, counted, plain) == 0, method
+                assert np.array_equal(expected.counts, counted.counts), method
 
 
 def test_kernels_know_the_modes_by_their_places() -> None:

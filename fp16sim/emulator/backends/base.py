@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fp16sim.emulator import reference, reference_dot
+from fp16sim.emulator import reference, reference_convolution, reference_dot
+from fp16sim.emulator.convolution_geometry import Geometry
 from fp16sim.emulator.datapath import Datapath
 from fp16sim.emulator.flags import FLAG_NAMES
 from fp16sim.emulator.formats import Format, binary16
@@ -38,6 +39,7 @@ class Backend:
 
     Backends override what they do faster, and must give the same bits, flags and counts. ``watch`` says what else
     than results is wanted: ``""`` nothing, ``"counts"`` six counts of flags, ``"flags"`` also each element's flags.
+    Sums of every kind count the flags of each rounding inside them and, as a seventh, the swamped additions.
     A backend may write its results into `into`, and returns that array as ``bits`` if it did.
     """
 
@@ -128,19 +130,30 @@ class Backend:
         self,
         a: Encodings,
         b: Encodings,
-        c: Encodings,
+        c: Encodings | None,
         fmt: Format,
         datapath: Datapath,
         out_format: Format,
         watch: str = "",
+        into: Encodings | None = None,
     ) -> Outcome:
-        """Multiply (m, k) by (k, n) on top of `c`, (m, n) in the accumulator's format."""
+        """Multiply (batch, m, k) by (batch, k, n) on top of `c`, (batch, m, n) in the accumulator's format, or of +0.
+
+        Operands may have any strides, 0 among them; `into` is contiguous and shares no memory with them.
+        """
+        shape = (len(a), a.shape[1], b.shape[2])
         rows = [
-            reference_dot.dot(a[i].tolist(), b[:, j].tolist(), int(c[i, j]), fmt, datapath, out_format)
-            for i in range(a.shape[0])
-            for j in range(b.shape[1])
+            reference_dot.dot(
+                a[i, j].tolist(),
+                b[i, :, k].tolist(),
+                0 if c is None else int(c[i, j, k]),
+                fmt,
+                datapath,
+                out_format,
+            )
+            for i, j, k in np.ndindex(shape)
         ]
-        return self._gather(rows, c.shape, out_format, watch)
+        return self._gather(rows, shape, out_format, watch)
 
     def sum(
         self, a: Encodings, fmt: Format, datapath: Datapath, out_format: Format, watch: str = ""
@@ -148,10 +161,59 @@ class Backend:
         """Sum (outer, n, inner) over n, in order, from +0."""
         rows = [
             reference_dot.accumulate(a[i, :, j].tolist(), fmt, datapath, out_format)
-            for i in range(a.shape[0])
-            for j in range(a.shape[2])
+            for i, j in np.ndindex(a.shape[0], a.shape[2])
         ]
         return self._gather(rows, (a.shape[0], a.shape[2]), out_format, watch)
+
+    def cumulative_sum(
+        self, a: Encodings, fmt: Format, datapath: Datapath, out_format: Format, watch: str = ""
+    ) -> Outcome:
+        """Sum every beginning of (outer, n, inner) along n as `sum` would.
+
+        Where a datapath adds in order that is one pass; in other orders each sum, and its events, is made anew.
+        """
+        if datapath.adds_in_order:
+            columns = [
+                reference_dot.running_sums(a[i, :, j].tolist(), fmt, datapath, out_format)
+                for i, j in np.ndindex(a.shape[0], a.shape[2])
+            ]
+            rows = [row for column in columns for row in column]
+            outcome = self._gather(rows, (a.shape[0], a.shape[2], a.shape[1]), out_format, watch)
+            return outcome._replace(bits=np.swapaxes(outcome.bits, 1, 2))
+        sums = [self.sum(a[:, : n + 1], fmt, datapath, out_format, watch) for n in range(a.shape[1])]
+        bits = np.stack([s.bits for s in sums], 1) if sums else np.empty(a.shape, out_format.uint)
+        counts = sum(
+            (s.counts for s in sums if s.counts is not None), np.zeros(len(FLAG_NAMES) + 1, np.int64)
+        )
+        return Outcome(bits, None, counts if watch else None)
+
+    def convolve(
+        self,
+        which: str,
+        a: Encodings,
+        b: Encodings,
+        geometry: Geometry,
+        shape: tuple[int, ...],
+        fmt: Format,
+        datapath: Datapath,
+        out_format: Format,
+        watch: str = "",
+    ) -> Outcome:
+        """Compute a convolution or one of its gradients, by the function of `reference_convolution.py` so named.
+
+        ``"forward"`` takes input and weight, ``"input_gradient"`` the gradient of the output and the weight,
+        ``"weight_gradient"`` the input and the gradient of the output; `shape` is that of the result.
+        """
+        if which == "forward":
+            channels = (a.shape[1], b.shape[0])
+        elif which == "input_gradient":
+            channels = (shape[1], a.shape[1])
+        else:
+            channels = (a.shape[1], b.shape[1])
+        tables = [{index: int(bits) for index, bits in np.ndenumerate(x)} for x in (a, b)]
+        function = getattr(reference_convolution, which)
+        rows = function(*tables, a.shape[0], channels, geometry, fmt, datapath, out_format)
+        return self._gather(rows, shape, out_format, watch)
 
     def _loop(self, fmt: Format, results: Iterable[reference.Result], watch: str) -> Outcome:
         rows = list(results)
@@ -160,11 +222,17 @@ class Backend:
         return Outcome(bits, flags if watch == "flags" else None, count_flags(flags) if watch else None)
 
     def _gather(
-        self, rows: list[tuple[int, list[int]]], shape: tuple[int, ...], fmt: Format, watch: str
+        self,
+        rows: Sequence[reference_dot.Accumulation],
+        shape: tuple[int, ...],
+        fmt: Format,
+        watch: str,
     ) -> Outcome:
-        bits = np.array([bits for bits, _ in rows], fmt.uint).reshape(shape)
-        flags = np.array([flag for _, flags in rows for flag in flags], np.uint8)
-        return Outcome(bits, None, count_flags(flags) if watch else None)
+        bits = np.array([row.bits for row in rows], fmt.uint).reshape(shape)
+        if not watch:
+            return Outcome(bits, None, None)
+        flags = np.array([flag for row in rows for flag in row.flags], np.uint8)
+        return Outcome(bits, None, np.append(count_flags(flags), sum(row.swamped for row in rows)))
 
 
 def count_flags(flags: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:

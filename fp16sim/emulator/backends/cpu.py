@@ -9,11 +9,14 @@ import numpy as np
 import numpy.typing as npt
 
 from fp16sim.emulator import tables
+from fp16sim.emulator.backends import products, unfolding
 from fp16sim.emulator.backends.base import Backend, Draws, Encodings, Outcome, count_flags
 from fp16sim.emulator.backends.specs import signed, spec_of
-from fp16sim.emulator.datapath import DATAPATHS, Datapath
+from fp16sim.emulator.convolution_geometry import Geometry
+from fp16sim.emulator.datapath import Datapath
+from fp16sim.emulator.flags import FLAG_NAMES
 from fp16sim.emulator.formats import Format, binary16, binary32, binary64
-from fp16sim.emulator.kernels import accumulate, half, loops
+from fp16sim.emulator.kernels import half, loops
 from fp16sim.emulator.kernels.operations import OPERATIONS
 from fp16sim.emulator.rounding import MODES, Rounding
 
@@ -23,7 +26,6 @@ _PLAIN = Rounding()
 _NO_FLAGS = np.empty(0, np.uint8)
 _NO_DRAWS = np.empty(0, np.uint32)
 _NO_KEY = 0
-_WITH_KERNELS = (DATAPATHS["float32"], DATAPATHS["float16"])
 
 _HALF_LOOPS = {
     "add": half.add_half,
@@ -200,70 +202,67 @@ class CpuBackend(Backend):
         self,
         a: Encodings,
         b: Encodings,
-        c: Encodings,
+        c: Encodings | None,
         fmt: Format,
         datapath: Datapath,
         out_format: Format,
         watch: str = "",
+        into: Encodings | None = None,
     ) -> Outcome:
-        """Multiply (m, k) by (k, n) on top of `c`, (m, n) in the accumulator's format."""
-        if datapath not in _WITH_KERNELS:
+        """Multiply (batch, m, k) by (batch, k, n) on top of `c`, or of +0."""
+        if watch and fmt == binary64:
             return super().matmul(a, b, c, fmt, datapath, out_format, watch)
-        inner = datapath.start_format
-        if watch:
-            seen = _Watch("counts", 0)
-            total = c.copy()
-            accumulate.matmul_counted(
-                self._encoded(a, fmt, inner),
-                self._encoded(b, fmt, inner),
-                total,
-                seen.flags,
-                seen.counts,
-                spec_of(inner),
-            )
-            return self._finish(total, inner, out_format, seen)
-        kernel = accumulate.matmul_single if inner == binary32 else accumulate.matmul_half
-        carried = self._carried(c, inner).copy()
-        kernel(self._carried(a, fmt), self._carried(b, fmt), carried)
-        return self._narrowed(carried, out_format)
+        out = np.empty((len(a), a.shape[1], b.shape[2]), out_format.uint) if into is None else into
+        counts = products.matmul_tiles(
+            a, b, c, out, fmt, datapath, out_format, self._converted, counting=bool(watch)
+        )
+        return Outcome(out, None, counts)
 
     def sum(
         self, a: Encodings, fmt: Format, datapath: Datapath, out_format: Format, watch: str = ""
     ) -> Outcome:
         """Sum (outer, n, inner) over n, in order, from +0."""
-        if datapath not in _WITH_KERNELS:
+        if watch and fmt == binary64:
             return super().sum(a, fmt, datapath, out_format, watch)
-        inner = datapath.start_format
-        shape = (a.shape[0], a.shape[2])
-        if watch:
-            seen = _Watch("counts", 0)
-            total = np.zeros(shape, inner.uint)
-            accumulate.sum_counted(
-                self._encoded(a, fmt, inner), total, seen.flags, seen.counts, spec_of(inner)
-            )
-            return self._finish(total, inner, out_format, seen)
-        carried = np.zeros(shape, np.float32)
-        kernel = accumulate.sum_single if inner == binary32 else accumulate.sum_half
-        kernel(self._carried(a, fmt), carried)
-        return self._narrowed(carried, out_format)
+        out, counts = products.sums(a, fmt, datapath, out_format, self._converted, counting=bool(watch))
+        return Outcome(out, None, counts)
 
-    def _encoded(self, bits: Encodings, source: Format, target: Format) -> Encodings:
-        if source == target:
-            return bits
-        return self.convert(bits.reshape(-1), source, target, _PLAIN).bits.reshape(bits.shape)
+    def cumulative_sum(
+        self, a: Encodings, fmt: Format, datapath: Datapath, out_format: Format, watch: str = ""
+    ) -> Outcome:
+        """Sum every beginning of (outer, n, inner) along n."""
+        if not watch:
+            out = products.cumulative_sums(a, fmt, datapath, out_format, self._converted)
+            if out is not None:
+                return Outcome(out, None, None)
+        return super().cumulative_sum(a, fmt, datapath, out_format, watch)
 
-    def _carried(self, bits: Encodings, fmt: Format) -> npt.NDArray[np.float32]:
-        """Give binary16 or binary32 encodings as float32 values."""
-        return self._encoded(bits, fmt, binary32).view(np.float32)
+    def convolve(
+        self,
+        which: str,
+        a: Encodings,
+        b: Encodings,
+        geometry: Geometry,
+        shape: tuple[int, ...],
+        fmt: Format,
+        datapath: Datapath,
+        out_format: Format,
+        watch: str = "",
+    ) -> Outcome:
+        """Compute a convolution or one of its gradients as products of matrices."""
 
-    def _narrowed(self, carried: npt.NDArray[np.float32], out_format: Format) -> Outcome:
-        carried[np.isnan(carried)] = np.nan
-        return Outcome(self._encoded(carried.view(np.uint32), binary32, out_format), None, None)
+        def matmul(left: Encodings, right: Encodings, place: Encodings) -> npt.NDArray[np.int64] | None:
+            cube = (left[np.newaxis], right[np.newaxis])
+            outcome = self.matmul(*cube, None, fmt, datapath, out_format, watch, place[np.newaxis])
+            if not np.may_share_memory(outcome.bits, place):  # the definition's: binary64, counting
+                place[...] = outcome.bits[0]
+            return outcome.counts
 
-    def _finish(self, total: Encodings, inner: Format, out_format: Format, seen: _Watch) -> Outcome:
-        if inner == out_format:
-            return seen.outcome(total)
-        last = self.convert(total.reshape(-1), inner, out_format, _PLAIN, watch="counts")
-        assert last.counts is not None
-        seen.counts += last.counts
-        return seen.outcome(last.bits.reshape(total.shape))
+        out = np.empty(shape, out_format.uint)
+        counts = getattr(unfolding, which)(matmul, a, b, geometry, out)
+        if watch and counts is None:
+            counts = np.zeros(len(FLAG_NAMES) + 1, np.int64)
+        return Outcome(out, None, counts)
+
+    def _converted(self, bits: Encodings, source: Format, target: Format) -> Encodings:
+        return self.convert(bits, source, target, _PLAIN).bits

@@ -9,10 +9,17 @@ import numpy as np
 
 from fp16sim.emulator.kernels.half import round_to_half, widen
 from fp16sim.emulator.kernels.jit import jit
-from fp16sim.emulator.kernels.loops import record
-from fp16sim.emulator.kernels.operations import add, multiply
 
-__all__ = ["matmul_counted", "matmul_half", "matmul_single", "sum_counted", "sum_half", "sum_single"]
+__all__ = [
+    "CUMULATIVE_SUMS",
+    "SUMS",
+    "matmul_half",
+    "matmul_single",
+    "scan_half",
+    "scan_single",
+    "sum_half",
+    "sum_single",
+]
 
 
 @jit
@@ -54,26 +61,24 @@ def sum_half(a, out):
 
 
 @jit
-def matmul_counted(a, b, out, flags, counts, spec):
-    """out += a @ b on encodings of the accumulator's format, counting the flags of every rounding."""
-    for i in range(a.shape[0]):
-        for j in range(b.shape[1]):
-            total = np.int64(out[i, j])
-            for k in range(a.shape[1]):
-                product, raised = multiply(np.int64(a[i, k]), np.int64(b[k, j]), 0, spec, 0)
-                record(0, raised, flags, counts)
-                total, raised = add(total, product, 0, spec, 0)
-                record(0, raised, flags, counts)
-            out[i, j] = total
+def scan_single(a, out):
+    """out[o, n, i] = a[o, 0, i] + ... + a[o, n, i] in order from +0, each sum rounded to the carrier."""
+    for o in range(a.shape[0]):
+        for n in range(a.shape[1]):
+            for i in range(a.shape[2]):
+                out[o, n, i] = a[o, n, i] + (out[o, n - 1, i] if n else np.float32(0))
 
 
 @jit
-def sum_counted(a, out, flags, counts, spec):
-    """out[o, i] += a[o, :, i] on encodings, counting the flags of every rounding."""
+def scan_half(a, out):
+    """The same on float32 carriers, each sum rounded to binary16."""
     for o in range(a.shape[0]):
-        for i in range(a.shape[2]):
-            total = np.int64(out[o, i])
-            for n in range(a.shape[1]):
-                total, raised = add(total, np.int64(a[o, n, i]), 0, spec, 0)
-                record(0, raised, flags, counts)
-            out[o, i] = total
+        for n in range(a.shape[1]):
+            for i in range(a.shape[2]):
+                before = out[o, n - 1, i] if n else np.float32(0)
+                out[o, n, i] = widen(round_to_half(before + a[o, n, i]))
+
+
+SUMS = {"binary16": sum_half, "binary32": sum_single, "binary64": sum_single}
+CUMULATIVE_SUMS = {"binary16": scan_half, "binary32": scan_single, "binary64": scan_single}
+"""Loops by the format of the accumulator; those of binary64 run on float64 carriers."""

@@ -1,0 +1,206 @@
+"""Dot products on the CPU: which kernel accumulates as a datapath says, and which thread does what.
+
+A kernel here fills one tile of a result; every element is summed by one thread from its first term to its last, so
+neither tiles nor threads change a bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fp16sim.emulator.backends import threads
+from fp16sim.emulator.backends.specs import rules_of
+from fp16sim.emulator.datapath import Datapath
+from fp16sim.emulator.formats import Format, binary16, binary32, binary64
+from fp16sim.emulator.kernels import accumulate, dot, half
+
+__all__ = ["cumulative_sums", "fast_kind", "matmul_tiles", "sums"]
+
+Array = npt.NDArray[Any]
+Counts = npt.NDArray[np.int64]
+Convert = Callable[[Array, Format, Format], Array]
+"""Rounds encodings of one format to another, to nearest."""
+Tile = Callable[[Array, Array, Array | None, Array], Counts | None]
+"""Fills its last argument, (m, n), from (m, k), (k, n) and the accumulator input; counts if it was made to."""
+
+_WORTH_A_THREAD = {True: 1 << 25, False: 1 << 16}  # multiply-accumulates, of fast kernels and of the others
+
+
+def fast_kind(fmt: Format, path: Datapath) -> str:
+    """Name the kernel of kernels/gemm.py that accumulates as the datapath says; "" if there is none."""
+    if not path.adds_in_order:
+        return ""
+    # A product of two binary16 numbers is exact in binary32: fused or not is one there.
+    if fmt == binary16 and path.accumulator == binary32 and path.products in (None, binary32):
+        return "float32"
+    if fmt == binary16 and path.accumulator == binary16 and path.products in (None, binary16):
+        return "float16" if path.products else ""
+    if path.products == path.accumulator == fmt:
+        return {binary32: "single", binary64: "double"}.get(fmt, "")
+    return ""
+
+
+def matmul_tiles(
+    a: Array,
+    b: Array,
+    c: Array | None,
+    out: Array,
+    fmt: Format,
+    path: Datapath,
+    out_format: Format,
+    convert: Convert,
+    counting: bool,
+) -> Counts | None:
+    """Fill `out`, (batch, m, n), with the products of (batch, m, k) and (batch, k, n); give counts if wanted."""
+    kind = "" if counting else fast_kind(fmt, path)
+    if kind:
+        tile = _fast_tile(kind, path, out_format, convert)
+    else:
+        tile = _complete_tile(fmt, path, out_format)
+
+    def fill(pieces: list[tuple[int, slice, slice]]) -> Counts:
+        counts = np.zeros(dot.SWAMPED + 1, np.int64)
+        for i, rows, columns in pieces:
+            start = None if c is None else np.ascontiguousarray(c[i, rows, columns])
+            place = out[i, rows, columns]
+            target = place if place.flags.c_contiguous else np.empty(place.shape, out.dtype)
+            raised = tile(a[i, rows], b[i, :, columns], start, target)
+            if raised is not None:
+                counts += raised
+            if target is not place:
+                place[...] = target
+        return counts
+
+    shares = _shares(out.shape, a.shape[2], _WORTH_A_THREAD[kind != ""])
+    counted = threads.run([lambda share=share: fill(share) for share in shares])  # type: ignore[misc]
+    return sum(counted, np.zeros(dot.SWAMPED + 1, np.int64)) if counting else None
+
+
+def sums(
+    a: Array, fmt: Format, path: Datapath, out_format: Format, convert: Convert, counting: bool
+) -> tuple[Array, Counts | None]:
+    """Sum (outer, n, inner) over n from +0: encodings of the result's format, and counts if wanted."""
+    outer, n, inner = a.shape
+    if not counting and (loop := _loop(accumulate.SUMS, fmt, path)):
+        total = np.zeros((outer, inner), path.start_format.uint)
+        return _carried(loop, a, total, fmt, path.start_format, out_format, convert), None
+    out = np.empty((outer * inner, 1), out_format.uint)
+    counts = np.zeros(dot.SWAMPED + 1, np.int64)
+    start = np.zeros(out.shape, path.start_format.uint)
+    rows = np.ascontiguousarray(np.swapaxes(a, 1, 2)).reshape(outer * inner, n)
+    dot.dot_loop(rows, np.empty((0, 0), a.dtype), start, out, counts, rules_of(path, fmt, out_format))
+    return out.reshape(outer, inner), counts if counting else None
+
+
+def cumulative_sums(
+    a: Array, fmt: Format, path: Datapath, out_format: Format, convert: Convert
+) -> Array | None:
+    """Sum every beginning of (outer, n, inner) along n, if a kernel does that in one pass."""
+    loop = _loop(accumulate.CUMULATIVE_SUMS, fmt, path)
+    if loop is None:
+        return None
+    total = np.empty(a.shape, path.start_format.uint)
+    return _carried(loop, a, total, fmt, path.start_format, out_format, convert)
+
+
+def _loop(loops: dict[str, Any], fmt: Format, path: Datapath) -> Any:
+    """Choose the loop that adds in order, if the datapath does and its accumulator has one."""
+    if not path.adds_in_order:
+        return None
+    if fmt not in (binary16, path.accumulator):
+        return None
+    return loops.get(path.start_format.name)
+
+
+def _carried(
+    loop: Any, a: Array, total: Array, fmt: Format, inner: Format, out_format: Format, convert: Convert
+) -> Array:
+    """Run a loop on carriers: float64 for binary64, float32 for the others."""
+    carrier = np.dtype(np.float64 if inner == binary64 else np.float32)
+    sums = total.view(carrier) if total.dtype.itemsize == carrier.itemsize else np.zeros(total.shape, carrier)
+    loop(np.ascontiguousarray(_values(a, fmt, carrier)), sums)
+    sums[np.isnan(sums)] = np.nan
+    if inner == binary16:
+        inner = binary32  # the carrier holds binary16 values: nothing is rounded below
+        total = sums.view(np.uint32)
+    return (
+        total if inner == out_format else convert(total.reshape(-1), inner, out_format).reshape(total.shape)
+    )
+
+
+def _shares(shape: tuple[int, ...], k: int, worth: int) -> list[list[tuple[int, slice, slice]]]:
+    """Divide a (batch, m, n) result among the threads: tiles (matrix, rows, columns) for each."""
+    batch, m, n = shape
+    workers = max(1, min(threads.threads(), batch * m * n * k // worth))
+    if workers == 1 or batch >= workers:
+        whole = slice(0, m), slice(0, n)
+        ends = [batch * i // workers for i in range(workers + 1)]
+        return [[(i, *whole) for i in range(*pair)] for pair in zip(ends, ends[1:], strict=False)]
+    if m >= n or m >= 64 * workers:
+        tiles = [(part, slice(0, n)) for part in _parts(m, workers)]
+    else:
+        tiles = [(slice(0, m), part) for part in _parts(n, workers)]
+    return [[(i, *tile)] for i in range(batch) for tile in tiles]
+
+
+def _parts(length: int, workers: int) -> list[slice]:
+    step = -(-length // workers)
+    if step > 48:  # whole tiles of micro-kernels, whose sides are 3 to 48
+        step = -(-step // 48) * 48
+    return [slice(first, min(first + step, length)) for first in range(0, length, step)]
+
+
+def _complete_tile(fmt: Format, path: Datapath, out_format: Format) -> Tile:
+    """Make the tile that knows every way, in integers, and counts."""
+    rules = rules_of(path, fmt, out_format)
+
+    def tile(a: Array, b: Array, c: Array | None, out: Array) -> Counts:
+        counts = np.zeros(dot.SWAMPED + 1, np.int64)
+        start = np.zeros(out.shape, path.start_format.uint) if c is None else c
+        dot.dot_loop(np.ascontiguousarray(a), np.ascontiguousarray(b), start, out, counts, rules)
+        return counts
+
+    return tile
+
+
+def _fast_tile(kind: str, path: Datapath, out_format: Format, convert: Convert) -> Tile:
+    """Make the tile of a fast kernel, which leaves accumulators or, from binary16 operands, binary16 encodings."""
+    inner = path.start_format
+    carrier = np.dtype(np.float64 if kind in ("double", "float16_fma") else np.float32)
+    halves = kind.startswith("float")
+    given = binary16 if halves and out_format == binary16 else inner
+
+    def tile(a: Array, b: Array, c: Array | None, out: Array) -> None:
+        if not halves:
+            a, b = a.view(carrier), b.view(carrier)
+        place = out if given == out_format else np.empty(out.shape, given.uint)
+        kept = place if given == binary16 else place.view(carrier)
+        gemm(kind, a, b, None if c is None else _values(c, inner, carrier), kept)
+        if given != binary16:
+            kept[np.isnan(kept)] = np.nan
+        if place is not out:
+            out[...] = convert(place.reshape(-1), given, out_format).reshape(out.shape)
+
+    return tile
+
+
+def _values(bits: Array, fmt: Format, carrier: np.dtype[Any]) -> Array:
+    """Give the values of encodings of binary16, binary32 or binary64 in a carrier that holds them."""
+    with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
+        return bits.view(fmt.dtype).astype(carrier, copy=False)
+
+
+def gemm(kind: str, a: Array, b: Array, c: Array | None, out: Array) -> None:
+    """Stand in for kernels/gemm.py."""
+    left, right = (_values(x, binary16, np.dtype(np.float32)) if x.dtype == np.uint16 else x for x in (a, b))
+    total = np.zeros(out.shape, left.dtype) if c is None else c.copy()
+    loop = accumulate.matmul_half if kind == "float16" else accumulate.matmul_single
+    loop(np.ascontiguousarray(left), np.ascontiguousarray(right), total)
+    if out.dtype == np.uint16:
+        half.narrow_single(total.reshape(-1), out.reshape(-1))
+    else:
+        out[...] = total

@@ -1,0 +1,179 @@
+"""Convolutions as products of matrices: what each window reads becomes a column.
+
+The order of the terms is that of `reference_convolution.py`. Columns are made for one image, or for some channels,
+at a time, so they stay small; each element of a result is still one product, summed from its first term to its
+last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import prod
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+from numpy.lib.stride_tricks import as_strided
+
+from fp16sim.emulator.backends import threads
+from fp16sim.emulator.convolution_geometry import Geometry
+
+__all__ = ["forward", "input_gradient", "weight_gradient"]
+
+Encodings = npt.NDArray[Any]
+Counts = npt.NDArray[np.int64] | None
+_COLUMNS = (
+    1 << 24
+)  # elements of a matrix of columns that are made at once, unless one image or channel has more
+
+
+class Matmul(Protocol):
+    """Fill `out`, (m, n), with the product of (m, k) and (k, n) from +0, and give the counts if they are wanted."""
+
+    def __call__(self, a: Encodings, b: Encodings, out: Encodings) -> Counts:
+        """Multiply."""
+
+
+def forward(matmul: Matmul, x: Encodings, weight: Encodings, geometry: Geometry, out: Encodings) -> Counts:
+    """Correlate the input (images, channels, ...) with the weight (output channels, channels of a group, ...)."""
+    each_in, each_out = x.shape[1] // geometry.groups, weight.shape[0] // geometry.groups
+    rows = weight.reshape(weight.shape[0], -1)
+    sizes = [n + sum(pair) for n, pair in zip(geometry.size, geometry.padding, strict=True)]
+    inside = tuple(
+        slice(before, before + n) for n, (before, _) in zip(geometry.size, geometry.padding, strict=True)
+    )
+
+    def one(image: int, group: int) -> Counts:
+        channels = x[image, group * each_in : (group + 1) * each_in]
+        if sizes != list(geometry.size):
+            channels = _placed(channels, sizes, inside)
+        columns = _windows(channels, geometry.output, geometry.kernel, geometry.stride, geometry.dilation)
+        outputs = slice(group * each_out, (group + 1) * each_out)
+        return matmul(
+            rows[outputs],
+            columns.reshape(rows.shape[1], -1),
+            out[image, outputs].reshape(each_out, -1),
+        )
+
+    return _each(one, x.shape[0], geometry.groups)
+
+
+def input_gradient(
+    matmul: Matmul, gradient: Encodings, weight: Encodings, geometry: Geometry, out: Encodings
+) -> Counts:
+    """Give the gradient of the input (images, channels, ...) from that of the output."""
+    each_in, each_out = weight.shape[1], weight.shape[0] // geometry.groups
+    taps = prod(geometry.kernel)
+    # Zeros stand between the entries of the gradient where the stride is not 1. Tap t of place p reads the entry
+    # p + before - t * dilation: in a buffer that starts (kernel - 1) * dilation - before entries earlier it is
+    # p + (kernel - 1 - t) * dilation.
+    sizes = [n + window - 1 for n, window in zip(geometry.size, geometry.extent, strict=True)]
+    kept, inside = [], []
+    for length, places, step, window, (before, _) in zip(
+        sizes, geometry.output, geometry.stride, geometry.extent, geometry.padding, strict=True
+    ):
+        first = window - 1 - before
+        skipped = max(0, -(first // step))  # windows that see nothing but padding
+        start = first + skipped * step
+        count = min(places - skipped, (length - 1 - start) // step + 1) if start < length else 0
+        kept.append(slice(skipped, skipped + max(0, count)))
+        inside.append(slice(start, start + max(0, count) * step, step) if count > 0 else slice(0, 0))
+    reverse = (slice(None), *[slice(None, None, -1)] * len(sizes))  # the last tap first
+
+    def one(image: int, group: int) -> Counts:
+        outputs = slice(group * each_out, (group + 1) * each_out)
+        buffer = _placed(gradient[image, outputs][(slice(None), *kept)], sizes, tuple(inside))
+        columns = _windows(buffer, geometry.size, geometry.kernel, (1,) * len(sizes), geometry.dilation)
+        rows = weight[outputs].reshape(each_out, each_in, taps).transpose(1, 0, 2).reshape(each_in, -1)
+        return matmul(
+            rows,
+            columns[reverse].reshape(rows.shape[1], -1),
+            out[image, group * each_in : (group + 1) * each_in].reshape(each_in, -1),
+        )
+
+    return _each(one, gradient.shape[0], geometry.groups)
+
+
+def weight_gradient(
+    matmul: Matmul, x: Encodings, gradient: Encodings, geometry: Geometry, out: Encodings
+) -> Counts:
+    """Give the gradient of the weight (output channels, channels of a group, ...)."""
+    each_in, each_out = out.shape[1], out.shape[0] // geometry.groups
+    sizes = [n + sum(pair) for n, pair in zip(geometry.size, geometry.padding, strict=True)]
+    inside = tuple(
+        slice(before, before + n) for n, (before, _) in zip(geometry.size, geometry.padding, strict=True)
+    )
+    dimensions = len(sizes)
+    terms = x.shape[0] * prod(geometry.output)
+    step = max(1, min(each_in, _COLUMNS // max(1, terms * prod(geometry.kernel))))
+    total: Counts = None
+    for group in range(geometry.groups):
+        outputs = slice(group * each_out, (group + 1) * each_out)
+        rows = np.moveaxis(gradient[:, outputs], 0, 1).reshape(each_out, terms)
+        for first in range(0, each_in, step):
+            some = slice(first, min(first + step, each_in))
+            channels = x[:, group * each_in + some.start : group * each_in + some.stop]
+            buffer = _placed(channels, sizes, inside) if sizes != list(geometry.size) else channels
+            windows = _windows(buffer, geometry.output, geometry.kernel, geometry.stride, geometry.dilation)
+            # (image, channel, taps, places): the transpose of the columns is what lies in memory.
+            columns = np.moveaxis(windows, 0, 1 + dimensions).reshape(-1, terms).T
+            part = np.empty((each_out, columns.shape[1]), out.dtype)
+            total = _plus(total, matmul(rows, columns, part))
+            out[outputs, some] = part.reshape(out[outputs, some].shape)
+    return total
+
+
+def _placed(x: Encodings, sizes: list[int], inside: tuple[slice, ...]) -> Encodings:
+    """Put the spatial axes, the last ones, into zeros."""
+    lead = x.shape[: x.ndim - len(sizes)]
+    buffer = np.zeros((*lead, *sizes), x.dtype)
+    buffer[(..., *inside)] = x
+    return buffer
+
+
+def _windows(
+    x: Encodings,
+    places: tuple[int, ...],
+    kernel: tuple[int, ...],
+    stride: tuple[int, ...],
+    dilation: tuple[int, ...],
+) -> Encodings:
+    """View (..., spatial axes) as (..., taps, places); nothing is copied."""
+    lead = x.ndim - len(places)
+    spatial = x.strides[lead:]
+    return as_strided(
+        x,
+        (*x.shape[:lead], *kernel, *places),
+        (
+            *x.strides[:lead],
+            *(bytes_ * d for bytes_, d in zip(spatial, dilation, strict=True)),
+            *(bytes_ * s for bytes_, s in zip(spatial, stride, strict=True)),
+        ),
+        writeable=False,
+    )
+
+
+def _each(one: Callable[[int, int], Counts], images: int, groups: int) -> Counts:
+    """Do every image and group, on several threads if there are enough of them; add the counts."""
+    pairs = [(image, group) for image in range(images) for group in range(groups)]
+    workers = threads.threads()
+    if len(pairs) < workers:
+        pieces = [pairs]  # the product of each divides its own rows
+    else:
+        ends = [len(pairs) * i // workers for i in range(workers + 1)]
+        pieces = [pairs[start:stop] for start, stop in zip(ends, ends[1:], strict=False)]
+
+    def some(piece: list[tuple[int, int]]) -> Counts:
+        total: Counts = None
+        for image, group in piece:
+            total = _plus(total, one(image, group))
+        return total
+
+    total: Counts = None
+    for counts in threads.run([lambda piece=piece: some(piece) for piece in pieces]):  # type: ignore[misc]
+        total = _plus(total, counts)
+    return total
+
+
+def _plus(total: Counts, counts: Counts) -> Counts:
+    return counts if total is None else total if counts is None else total + counts
