@@ -45,11 +45,21 @@ def spec_of(fmt: Format, rounding: Rounding = _PLAIN, key: int = 0) -> Spec:
 
 @lru_cache(maxsize=256)
 def rules_of(datapath: Datapath, operands: Format, result: Format) -> dot.Rules:
-    """Write a datapath as the integers that `kernels.dot.dot_loop` takes."""
+    """Write a datapath as the integers that `kernels.dot.dot_loop` takes.
+
+    Raises
+    ------
+    ValueError
+        If a format has more than 24 bits of precision: binary64.
+    """
     accumulator = binary32 if datapath.accumulator is None else datapath.accumulator
-    sums = spec_of(accumulator, Rounding(datapath.block_rounding))
-    if datapath.nan_bits is not None:
-        sums = sums._replace(nan_bits=datapath.nan_bits)
+    for fmt in (operands, datapath.products or operands, accumulator, result):
+        if fmt.precision > 24:
+            raise ValueError(
+                f"{fmt.name} with datapath {datapath.name!r}: the integer kernels take formats of at most 24 bits; "
+                "use the reference backend"
+            )
+    has_own_nan = datapath.nan_bits is not None and result == (datapath.out_format or accumulator)
     piece = 1
     if datapath.is_exact:
         order = dot.EXACT
@@ -68,7 +78,7 @@ def rules_of(datapath: Datapath, operands: Format, result: Format) -> dot.Rules:
     return dot.Rules(
         operand=spec_of(operands),
         product=spec_of(datapath.products or accumulator),
-        accumulator=sums,
+        accumulator=spec_of(accumulator, Rounding(datapath.block_rounding)),
         result=spec_of(result),
         round_products=int(datapath.products is not None),
         convert_result=int(result != accumulator),
@@ -78,4 +88,5 @@ def rules_of(datapath: Datapath, operands: Format, result: Format) -> dot.Rules:
         zero_exponent=dot.NEVER if datapath.zero_exponent is None else datapath.zero_exponent,
         keep_negative_zero=int(datapath.keep_negative_zero),
         normalized_accumulator=int(datapath.normalized_accumulator),
+        nan_bits=(datapath.nan_bits or 0) if has_own_nan else result.nan_bits,
     )

@@ -13,10 +13,13 @@ import numpy as np
 from fp16sim.emulator.kernels import wide
 from fp16sim.emulator.kernels.integer import (
     FINITE,
+    INEXACT,
     INFINITE,
     OVERFLOW,
     QUIET,
     SIGNALLING,
+    SUBNORMAL,
+    UNDERFLOW,
     Spec,
     bit_length,
     infinity,
@@ -63,6 +66,7 @@ class Rules(NamedTuple):
     zero_exponent: int  # by which exactly zero terms of a block align, or NEVER
     keep_negative_zero: int
     normalized_accumulator: int
+    nan_bits: int  # what a NaN is delivered as
 
 
 @jit
@@ -115,13 +119,21 @@ def round_term(kind, negative, significand, exponent, spec):
 @jit
 def add_term(total, kind, negative, significand, exponent, spec, counts):
     """Add a term to an accumulator and round once: the new accumulator."""
+    bits = round_sum(total, kind, negative, significand, exponent, spec, counts)
+    # Where the encoding stays, the accumulator is zero, or it was not changed.
+    if bits == total and significand and total & ~spec.sign_bit:
+        counts[SWAMPED] += total & ~spec.sign_bit <= spec.max_bits
+    return bits
+
+
+@jit
+def round_sum(total, kind, negative, significand, exponent, spec, counts):
+    """Add a term to a number of the accumulator's format and round once, not as an addition that can be swamped."""
     t_kind, t_negative, t_significand, t_exponent = unpack(total, spec)
     if kind == FINITE and t_kind == FINITE:
         bits, raised = sum_exactly(
             t_negative, t_significand, t_exponent, negative, significand, exponent, spec, 0
         )
-        if bits == total and significand and t_significand:
-            counts[SWAMPED] += 1
     elif kind >= QUIET or t_kind >= QUIET:
         bits, raised = not_a_number(spec, kind == SIGNALLING or t_kind == SIGNALLING)
     elif kind == INFINITE and t_kind == INFINITE and negative != t_negative:
@@ -149,17 +161,23 @@ def one_by_one(a, b, i, j, first, last, total, rules, counts):
 
 
 @jit
+def difference(minuend, subtrahend, spec, counts):
+    """Subtract two numbers of the accumulator's format and round once."""
+    kind, negative, significand, exponent = unpack(subtrahend ^ spec.sign_bit, spec)
+    return round_sum(minuend, kind, negative, significand, exponent, spec, counts)
+
+
+@jit
 def compensated(a, b, i, j, first, last, total, rules, counts):
     """Kahan's algorithm: y = x - e; t = s + y; e = (t - s) - y; s = t, each rounded."""
     spec = rules.accumulator
     error = np.int64(0)
     for k in range(first, last):
         kind, negative, significand, exponent = term(a, b, i, j, k, rules, counts)
-        corrected = add_term(error ^ spec.sign_bit, kind, negative, significand, exponent, spec, counts)
-        after = add_total(total, corrected, spec, counts)
-        moved = add_total(after, total ^ spec.sign_bit, spec, counts)
-        error = add_total(moved, corrected ^ spec.sign_bit, spec, counts)
-        total = after
+        corrected = round_sum(error ^ spec.sign_bit, kind, negative, significand, exponent, spec, counts)
+        before = total
+        total = add_total(before, corrected, spec, counts)
+        error = difference(difference(total, before, spec, counts), corrected, spec, counts)
     return total
 
 
@@ -170,8 +188,9 @@ def pairwise(a, b, i, j, depth, total, rules, partial, counts):
     height = 0
     for k in range(depth):
         kind, negative, significand, exponent = term(a, b, i, j, k, rules, counts)
-        partial[height], raised = round_term(kind, negative, significand, exponent, spec)
-        count(raised, counts)
+        # The accumulator's format holds the term; a signalling NaN must raise invalid where it is added.
+        leaf, _ = round_term(kind, negative, significand, exponent, spec)
+        partial[height] = spec.inf_bits + 1 if kind == SIGNALLING and spec.inf_bits > 0 else leaf
         height += 1
         # Complete subtrees of equal size are joined at once: as many as k + 1 has trailing zeros.
         complete = k + 1
@@ -192,13 +211,14 @@ def one_block(a, b, i, j, first, last, total, rules, significands, exponents, co
     A block that lacks products at its end has zeros there.
     """
     spec = rules.accumulator
+    # From the last bit of a term's significand to the point by which it aligns.
+    point = (rules.operand.precision - 1) * (2 if b.size else 1)
     total_kind, total_negative, total_significand, total_exponent = unpack(total, spec)
     nans = 1 if total_kind == QUIET else 2 if total_kind == SIGNALLING else 0
     infinities = 0 if total_kind != INFINITE else 2 if total_negative else 1
     negative_zeros = total_negative and last - first == rules.piece
+    zeros = total_significand == 0 or last - first < rules.piece
     largest = NEVER
-    zeros = last - first < rules.piece
-    products = False
     for k in range(first, last):
         kind, negative, significand, exponent = term(a, b, i, j, k, rules, counts)
         significands[k - first] = -significand if negative else significand
@@ -209,82 +229,97 @@ def one_block(a, b, i, j, first, last, total, rules, significands, exponents, co
         elif kind != FINITE:
             nans |= 1 if kind == QUIET else 2
         elif significand:
-            products = True
-            largest = max(largest, exponent + 2 * (rules.operand.precision - 1))
+            largest = max(largest, exponent + point)
         else:
             zeros = True
-    if nans or infinities == 3:
-        bits, raised = not_a_number(spec, nans != 1)
+    if nans or infinities:
+        if nans or infinities == 3:
+            bits, raised = not_a_number(spec, nans != 1)
+        else:
+            bits, raised = infinity(infinities == 2, spec, 0)
         count(raised, counts)
         return bits
-    if infinities:
-        bits, raised = infinity(infinities == 2, spec, 0)
+    if largest == NEVER:  # nothing but zeros: the accumulator stays
+        if total_significand == 0:
+            return spec.sign_bit if negative_zeros and rules.keep_negative_zero else 0
+        bits, raised = round_term(FINITE, total_negative, total_significand, total_exponent, spec)
         count(raised, counts)
         return bits
-    if total_significand == 0:
-        zeros = True
-    else:
+
+    if total_significand:
         leading = bit_length(total_significand) if rules.normalized_accumulator else spec.precision
         largest = max(largest, total_exponent + leading - 1)
     if zeros:
         largest = max(largest, rules.zero_exponent)
-    if largest == NEVER or not (products or total_significand):
-        return spec.sign_bit if negative_zeros and rules.keep_negative_zero else np.int64(0)
-
     unit = largest - rules.fraction_bits
-    whole = cut(-total_significand if total_negative else total_significand, total_exponent - unit)
+    products = 0
+    lost = False
     for n in range(last - first):
-        whole += cut(significands[n], exponents[n] - unit)
-    magnitude = abs(whole)
-    beyond = magnitude >> 62  # 63 bits are one too many for round_pack: the last becomes the rest
-    bits, raised = round_pack(
-        whole < 0, magnitude >> beyond, unit + beyond, (beyond & magnitude) != 0, spec, 0
-    )
-    if raised & OVERFLOW:
-        bits, _ = infinity(whole < 0, spec, 0)  # toward zero too
-    count(raised, counts)
-    if products and total_significand and bits == total:
+        kept, inexact = cut(significands[n], exponents[n] - unit)
+        products += kept
+        lost |= inexact
+    kept, inexact = cut(-total_significand if total_negative else total_significand, total_exponent - unit)
+    bits, raised = round_block(products + kept, unit, spec)
+    if total_significand and bits == total and (products or lost):
         counts[SWAMPED] += 1
+    if lost or inexact:  # whatever became of the rest
+        raised |= INEXACT | (UNDERFLOW if raised & SUBNORMAL else 0)
+    count(raised, counts)
     return bits
 
 
 @jit
+def round_block(whole, unit, spec):
+    """Round whole * 2^unit: (encoding, flags). An overflow is an infinity in every mode."""
+    magnitude = abs(whole)
+    spare = magnitude >> 62  # 63 bits are one too many for round_pack: the last becomes the rest
+    bits, raised = round_pack(whole < 0, magnitude >> spare, unit + spare, (spare & magnitude) != 0, spec, 0)
+    if raised & OVERFLOW:
+        bits, _ = infinity(whole < 0, spec, 0)
+    return bits, raised
+
+
+@jit
 def cut(significand, shift):
-    """Multiply by 2^shift and drop the fraction, toward zero."""
+    """Multiply by 2^shift and drop the fraction, toward zero: (what is kept, whether anything was lost)."""
     if shift >= 0:
-        return significand << shift
-    magnitude = abs(significand) >> min(-shift, 63)
-    return -magnitude if significand < 0 else magnitude
+        return significand << shift, False
+    shift = min(-shift, 63)
+    magnitude = abs(significand)
+    kept = magnitude >> shift
+    return (-kept if significand < 0 else kept), kept << shift != magnitude
 
 
 @jit
 def exactly(a, b, i, j, depth, total, rules, digits, counts):
     """The exact sum, c (binary32) included, rounded once to the result's format."""
     digits[:] = 0
-    kind, negative, significand, exponent = unpack(total, rules.accumulator)
-    nans = 1 if kind == QUIET else 2 if kind == SIGNALLING else 0
-    infinities = 0 if kind != INFINITE else 2 if negative else 1
-    negative_zeros = kind == FINITE and negative and significand == 0
-    if significand:
-        wide.accumulate(digits, negative, significand, exponent)
-    for k in range(depth):
-        kind, negative, significand, exponent = term(a, b, i, j, k, rules, counts)
+    nans = 0
+    infinities = 0
+    negative_zeros = True
+    for k in range(-1, depth):
+        if k < 0:
+            kind, negative, significand, exponent = unpack(total, rules.accumulator)
+        else:
+            kind, negative, significand, exponent = term(a, b, i, j, k, rules, counts)
+        negative_zeros &= negative and significand == 0
         if kind == INFINITE:
             infinities |= 2 if negative else 1
+            if infinities == 3 and not nans:
+                nans = 2
         elif kind != FINITE:
             nans |= 1 if kind == QUIET else 2
         elif significand:
             wide.accumulate(digits, negative, significand, exponent)
             if k & 0xFFFFFFF == 0xFFFFFFF:
                 wide.carry(digits)
-        negative_zeros &= negative and significand == 0
-    if nans or infinities == 3:
+    if nans:
         bits, raised = not_a_number(rules.result, nans != 1)
     elif infinities:
         bits, raised = infinity(infinities == 2, rules.result, 0)
     else:
         bits, raised = wide.round_sum(digits, rules.result)
-        if bits == 0 and negative_zeros:
+        if negative_zeros:
             bits = rules.result.sign_bit
     count(raised, counts)
     return bits
@@ -312,10 +347,11 @@ def accumulate(a, b, i, j, total, rules, digits, partial, exponents, counts):
             total = one_block(a, b, i, j, first, last, total, rules, partial, exponents, counts)
     else:
         total = one_by_one(a, b, i, j, 0, depth, total, rules, counts)
+    kind, _, _, _ = unpack(total, rules.accumulator)
     if rules.convert_result:
         total, raised = convert(total, 0, 0, rules.accumulator, rules.result, 0)
         count(raised, counts)
-    return total
+    return rules.nan_bits if kind >= QUIET else total
 
 
 @jit
