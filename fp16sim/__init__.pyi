@@ -36,6 +36,9 @@ from fp16sim.emulator.arithmetic import (
 from fp16sim.emulator.backends import (
     use_backend as use_backend,
 )
+from fp16sim.emulator.backends.threads import (
+    set_threads as set_threads,
+)
 from fp16sim.emulator.comparisons import (
     equal as equal,
     greater as greater,
@@ -44,6 +47,17 @@ from fp16sim.emulator.comparisons import (
     less_equal as less_equal,
     not_equal as not_equal,
     to_integer as to_integer,
+)
+from fp16sim.emulator.convolution import (
+    conv1d as conv1d,
+    conv1d_input as conv1d_input,
+    conv1d_weight as conv1d_weight,
+    conv2d as conv2d,
+    conv2d_input as conv2d_input,
+    conv2d_weight as conv2d_weight,
+    conv3d as conv3d,
+    conv3d_input as conv3d_input,
+    conv3d_weight as conv3d_weight,
 )
 from fp16sim.emulator.datapath import (
     Datapath as Datapath,
@@ -97,9 +111,14 @@ from fp16sim.emulator.functions import (
     tanh as tanh,
 )
 from fp16sim.emulator.matmul import (
+    dot as dot,
     matmul as matmul,
 )
 from fp16sim.emulator.reductions import (
+    cumsum as cumsum,
+    mean as mean,
+    norm as norm,
+    softmax as softmax,
     sum as sum,
 )
 from fp16sim.emulator.rounding import (
