@@ -22,6 +22,7 @@ __all__ = ["forward", "input_gradient", "weight_gradient"]
 
 Encodings = npt.NDArray[Any]
 Counts = npt.NDArray[np.int64] | None
+_WORTH_THREADS = 1 << 20  # multiply-accumulates
 _COLUMNS = (
     1 << 24
 )  # elements of a matrix of columns that are made at once, unless one image or channel has more
@@ -37,7 +38,8 @@ class Matmul(Protocol):
 def forward(matmul: Matmul, x: Encodings, weight: Encodings, geometry: Geometry, out: Encodings) -> Counts:
     """Correlate the input (images, channels, ...) with the weight (output channels, channels of a group, ...)."""
     each_in, each_out = x.shape[1] // geometry.groups, weight.shape[0] // geometry.groups
-    rows = weight.reshape(weight.shape[0], -1)
+    terms, places = prod(weight.shape[1:]), prod(geometry.output)
+    rows = weight.reshape(weight.shape[0], terms)
     sizes = [n + sum(pair) for n, pair in zip(geometry.size, geometry.padding, strict=True)]
     inside = tuple(
         slice(before, before + n) for n, (before, _) in zip(geometry.size, geometry.padding, strict=True)
@@ -51,11 +53,11 @@ def forward(matmul: Matmul, x: Encodings, weight: Encodings, geometry: Geometry,
         outputs = slice(group * each_out, (group + 1) * each_out)
         return matmul(
             rows[outputs],
-            columns.reshape(rows.shape[1], -1),
-            out[image, outputs].reshape(each_out, -1),
+            columns.reshape(terms, places),
+            out[image, outputs].reshape(each_out, places),
         )
 
-    return _each(one, x.shape[0], geometry.groups)
+    return _each(one, x.shape[0], geometry.groups, out.size * terms)
 
 
 def input_gradient(
@@ -63,19 +65,20 @@ def input_gradient(
 ) -> Counts:
     """Give the gradient of the input (images, channels, ...) from that of the output."""
     each_in, each_out = weight.shape[1], weight.shape[0] // geometry.groups
-    taps = prod(geometry.kernel)
+    taps, places = prod(geometry.kernel), prod(geometry.size)
+    terms = each_out * taps
     # Zeros stand between the entries of the gradient where the stride is not 1. Tap t of place p reads the entry
     # p + before - t * dilation: in a buffer that starts (kernel - 1) * dilation - before entries earlier it is
     # p + (kernel - 1 - t) * dilation.
     sizes = [n + window - 1 for n, window in zip(geometry.size, geometry.extent, strict=True)]
     kept, inside = [], []
-    for length, places, step, window, (before, _) in zip(
+    for length, entries, step, window, (before, _) in zip(
         sizes, geometry.output, geometry.stride, geometry.extent, geometry.padding, strict=True
     ):
         first = window - 1 - before
         skipped = max(0, -(first // step))  # windows that see nothing but padding
         start = first + skipped * step
-        count = min(places - skipped, (length - 1 - start) // step + 1) if start < length else 0
+        count = min(entries - skipped, (length - 1 - start) // step + 1) if start < length else 0
         kept.append(slice(skipped, skipped + max(0, count)))
         inside.append(slice(start, start + max(0, count) * step, step) if count > 0 else slice(0, 0))
     reverse = (slice(None), *[slice(None, None, -1)] * len(sizes))  # the last tap first
@@ -84,14 +87,14 @@ def input_gradient(
         outputs = slice(group * each_out, (group + 1) * each_out)
         buffer = _placed(gradient[image, outputs][(slice(None), *kept)], sizes, tuple(inside))
         columns = _windows(buffer, geometry.size, geometry.kernel, (1,) * len(sizes), geometry.dilation)
-        rows = weight[outputs].reshape(each_out, each_in, taps).transpose(1, 0, 2).reshape(each_in, -1)
+        rows = weight[outputs].reshape(each_out, each_in, taps).transpose(1, 0, 2)
         return matmul(
-            rows,
-            columns[reverse].reshape(rows.shape[1], -1),
-            out[image, group * each_in : (group + 1) * each_in].reshape(each_in, -1),
+            rows.reshape(each_in, terms),
+            columns[reverse].reshape(terms, places),
+            out[image, group * each_in : (group + 1) * each_in].reshape(each_in, places),
         )
 
-    return _each(one, gradient.shape[0], geometry.groups)
+    return _each(one, gradient.shape[0], geometry.groups, out.size * terms)
 
 
 def weight_gradient(
@@ -104,8 +107,8 @@ def weight_gradient(
         slice(before, before + n) for n, (before, _) in zip(geometry.size, geometry.padding, strict=True)
     )
     dimensions = len(sizes)
-    terms = x.shape[0] * prod(geometry.output)
-    step = max(1, min(each_in, _COLUMNS // max(1, terms * prod(geometry.kernel))))
+    terms, taps = x.shape[0] * prod(geometry.output), prod(geometry.kernel)
+    step = max(1, min(each_in, _COLUMNS // max(1, terms * taps)))
     total: Counts = None
     for group in range(geometry.groups):
         outputs = slice(group * each_out, (group + 1) * each_out)
@@ -116,8 +119,9 @@ def weight_gradient(
             buffer = _placed(channels, sizes, inside) if sizes != list(geometry.size) else channels
             windows = _windows(buffer, geometry.output, geometry.kernel, geometry.stride, geometry.dilation)
             # (image, channel, taps, places): the transpose of the columns is what lies in memory.
-            columns = np.moveaxis(windows, 0, 1 + dimensions).reshape(-1, terms).T
-            part = np.empty((each_out, columns.shape[1]), out.dtype)
+            across = (some.stop - some.start) * taps
+            columns = np.moveaxis(windows, 0, 1 + dimensions).reshape(across, terms).T
+            part = np.empty((each_out, across), out.dtype)
             total = _plus(total, matmul(rows, columns, part))
             out[outputs, some] = part.reshape(out[outputs, some].shape)
     return total
@@ -127,7 +131,8 @@ def _placed(x: Encodings, sizes: list[int], inside: tuple[slice, ...]) -> Encodi
     """Put the spatial axes, the last ones, into zeros."""
     lead = x.shape[: x.ndim - len(sizes)]
     buffer = np.zeros((*lead, *sizes), x.dtype)
-    buffer[(..., *inside)] = x
+    place: tuple[Any, ...] = (..., *inside)
+    buffer[place] = x
     return buffer
 
 
@@ -153,15 +158,14 @@ def _windows(
     )
 
 
-def _each(one: Callable[[int, int], Counts], images: int, groups: int) -> Counts:
+def _each(one: Callable[[int, int], Counts], images: int, groups: int, work: int) -> Counts:
     """Do every image and group, on several threads if there are enough of them; add the counts."""
     pairs = [(image, group) for image in range(images) for group in range(groups)]
-    workers = threads.threads()
+    workers = threads.threads() if work >= _WORTH_THREADS else 1
     if len(pairs) < workers:
-        pieces = [pairs]  # the product of each divides its own rows
-    else:
-        ends = [len(pairs) * i // workers for i in range(workers + 1)]
-        pieces = [pairs[start:stop] for start, stop in zip(ends, ends[1:], strict=False)]
+        workers = 1  # the product of each divides its own result
+    ends = [len(pairs) * i // workers for i in range(workers + 1)]
+    pieces = [pairs[start:stop] for start, stop in zip(ends, ends[1:], strict=False)]
 
     def some(piece: list[tuple[int, int]]) -> Counts:
         total: Counts = None
