@@ -76,42 +76,32 @@ def transpose(typing: Any, source: Any, line_step: Any, target: Any, width: Any)
 
 @jit
 def pack(source, line_step, k_step, lines, count, width, target):
-    """Pack `lines` lines of `count` values each into panels of `width` lines."""
+    """Pack `lines` lines of `count` values each into panels of `width` lines.
+
+    Eight lines at a time, also where the panel ends earlier: what is written too much belongs to the first lines of the
+    next k or of the next panel, and these are written later.
+    """
     for first in range(0, lines, width):
-        panel = advance(target, first * count)
-        if first + width > lines:
+        place, panel = advance(source, first * line_step), advance(target, first * count)
+        here = min(width, lines - first)
+        if here < width:
             clear(panel, width * count)
-        # Eight lines at a time, also where the panel ends earlier: what is written too much lies in the first lines of
-        # the next k or of the next panel, which are written later (last group first, k ascending).
-        for group in range((width - 1) // 8 * 8, -1, -8):
-            place = advance(source, (first + group) * line_step)
-            pack_group(
-                place,
-                line_step,
-                k_step,
-                min(lines - first - group, width - group),
-                lines - first - group >= 8,
-                count,
-                advance(panel, group),
-                width,
-            )
-
-
-@jit
-def pack_group(source, line_step, k_step, lines, is_full, count, target, width):
-    """Pack the `lines` lines of a group; all its eight lines can be read where it `is_full`."""
-    done = 0
-    if is_full and line_step == 1:
-        for k in range(count):
-            copy(advance(source, k * k_step), advance(target, k * width), 8)
-        done = count
-    elif is_full and k_step == 1:
-        done = count // 8 * 8
-        for k in range(0, done, 8):
-            transpose(advance(source, k), line_step, advance(target, k * width), width)
-    for k in range(done, count):
-        for line in range(lines):
-            copy(advance(source, line * line_step + k * k_step), advance(target, k * width + line), 1)
+        by_eights = min((lines - first) // 8 * 8, (here + 7) // 8 * 8)  # lines, of which `done` steps are copied so
+        done = 0
+        if line_step == 1:
+            done = count
+            for k in range(done):
+                for line in range(0, by_eights, 8):
+                    copy(advance(place, k * k_step + line), advance(panel, k * width + line), 8)
+        elif k_step == 1:
+            done = count // 8 * 8
+            for line in range(by_eights - 8, -1, -8):
+                for k in range(0, done, 8):
+                    start = advance(place, line * line_step + k)
+                    transpose(start, line_step, advance(panel, k * width + line), width)
+        for line in range(here):
+            for k in range(done if line < by_eights else 0, count):
+                copy(advance(place, line * line_step + k * k_step), advance(panel, k * width + line), 1)
 
 
 @jit

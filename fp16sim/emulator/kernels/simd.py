@@ -31,6 +31,7 @@ __all__ = [
     "load",
     "pointer",
     "splat",
+    "start_of",
     "store",
     "uniform",
 ]
@@ -309,6 +310,16 @@ def pointer(typing: Any, element: Any, address: Any) -> Any:
         return builder.inttoptr(args[1], context.get_value_type(signature.return_type))
 
     return types.CPointer(memory)(element, types.intp), generate
+
+
+@intrinsic
+def start_of(typing: Any, array: Any) -> Any:
+    """Point to the first value of an array; nothing checks its accesses."""
+
+    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return context.make_array(array)(context, builder, args[0]).data
+
+    return types.CPointer(array.dtype)(array), generate
 
 
 @intrinsic
