@@ -18,7 +18,7 @@ def draw(
     """Draw encodings of a format in one of `STYLES`, without infinities and NaN if they must be finite."""
     one = (0 - fmt.emin + 1) << fmt.fraction_bits
     step = 1 << fmt.fraction_bits
-    signs = rng.integers(0, 2, shape) * fmt.sign_bit
+    signs = rng.integers(0, 2, shape).astype(fmt.uint) * np.array(fmt.sign_bit, fmt.uint)
     if style == "near_one":
         bits = np.clip(rng.integers(one - 3 * step, one + 3 * step, shape), 0, fmt.max_bits)
     elif style == "subnormal":
@@ -40,4 +40,4 @@ def draw(
         bits = rng.integers(0, fmt.sign_bit, shape)
         if finite:
             bits = np.minimum(bits, fmt.max_bits)
-    return np.asarray(bits | signs).astype(fmt.uint)
+    return np.asarray(bits).astype(fmt.uint) | signs
