@@ -133,7 +133,7 @@ def norm(
     view = _reduced(bits.shape, axis, keepdims)
     writable(out, target, view.shape, (bits,))
     inner = _inner(path)
-    rows = np.ascontiguousarray(np.swapaxes(view.cube(bits), 1, 2)).reshape(-1, view.terms)
+    rows = np.ascontiguousarray(np.swapaxes(view.cube(bits), 1, 2)).reshape(prod(view.shape), view.terms)
     outcome = backends.current().matmul(
         rows[:, np.newaxis, :], rows[:, :, np.newaxis], None, fmt, path, inner, watching()
     )
@@ -167,6 +167,8 @@ def cumsum(
     >>> fs.cumsum(np.float16([2047, 1, 1, 1]), datapath="float16").tolist()
     [2047.0, 2048.0, 2048.0, 2048.0]
     """
+    if isinstance(axis, tuple):
+        raise TypeError(f"axis={axis}: sums up to each element run along one axis; pass an integer or None")
     fmt, path, target = formats_of((x,), datapath, format, out_format)
     bits = encoded(x, fmt)
     shape = (bits.size,) if axis is None else bits.shape
@@ -254,7 +256,7 @@ def _reduced(shape: tuple[int, ...], axis: Axis, keepdims: bool) -> _Reduced:
     given = range(dimensions) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     for n in given:
         if isinstance(n, bool) or not isinstance(n, (int, np.integer)) or not -dimensions <= n < dimensions:
-            raise ValueError(f"axis={axis}: an array of shape {shape} has axes 0 to {dimensions - 1}")
+            raise ValueError(f"axis={axis}: an array of shape {shape} has {dimensions} axes, named from 0 on")
     axes = tuple(sorted(int(n) % dimensions for n in given))
     if len(set(axes)) < len(axes):
         raise ValueError(f"axis={axis}: an axis is named twice; name each once")

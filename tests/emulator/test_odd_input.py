@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import fp16sim as fs
+from fp16sim.emulator import reductions
 from fp16sim.emulator.formats import Format
 
 HALVES = np.array([1, 2, 3, 4], np.float16)
@@ -105,6 +106,8 @@ STOCHASTIC: dict[str, Any] = {"rounding": "stochastic"}
     (lambda: fs.binary16.encode(0.1), ValueError, "0.1 is not a value of binary16; round it first"),
     (lambda: fs.binary16.encode(1j), TypeError, "values of complex128: the values of a format are real"),
     (lambda: fs.binary16.encode("1"), TypeError, "values of <U1"),
+    (lambda: reductions.cumsum(np.ones((2, 3), np.float16), axis=(0, 1)), TypeError, "axis=(0, 1): sums up to"),
+    (lambda: fs.sum(np.float16(1), axis=0), ValueError, "axis=0: an array of shape () has 0 axes"),
     (lambda: fs.emulator.events.Events().total("overflows"), ValueError, "did you mean 'overflow'?"),
 ])  # fmt: skip
 def test_wrong_kinds_are_refused_in_one_line(
@@ -113,6 +116,16 @@ def test_wrong_kinds_are_refused_in_one_line(
     with pytest.raises(error, match=re.escape(message)) as caught:
         call()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "shape, axis, left", [((0,), None, ()), ((2, 0, 3), 1, (2, 3)), ((2, 0, 3), 2, (2, 0))]
+)
+def test_the_norm_of_nothing_is_zero(shape: tuple[int, ...], axis: int | None, left: tuple[int, ...]) -> None:
+    for keepdims in (False, True):
+        norm = np.asarray(reductions.norm(np.ones(shape, np.float16), axis, keepdims=keepdims))
+        assert norm.ndim == (len(shape) if keepdims else len(left))
+        assert np.array_equal(norm.reshape(left), np.zeros(left))
 
 
 def test_signalling_nans_are_encoded_without_a_warning() -> None:
