@@ -85,7 +85,8 @@ def round_to(
     out : array, optional
         Where to put the result.
     **options
-        The rounding options of the module. ``inputs="zero"`` looks at subnormals of the source's own format.
+        `rounding`, `subnormals`, `inputs`, `saturate`, `tininess`, `seed` and `call`: see
+        ``help(fp16sim.emulator.arithmetic)``. ``inputs="zero"`` looks at subnormals of the source's own format.
 
     Returns
     -------
@@ -142,7 +143,8 @@ def add(
     out : array, optional
         Where to put the result; may be an operand.
     **options
-        The rounding options of the module.
+        `rounding`, `subnormals`, `inputs`, `saturate`, `tininess`, `seed` and `call`: see
+        ``help(fp16sim.emulator.arithmetic)``.
 
     Returns
     -------
@@ -257,6 +259,8 @@ def minimum(
 ) -> Any:
     """Give the smaller operand (IEEE 754-2019, 9.6): NaN propagates, -0 is below +0. Arguments as those of `add`.
 
+    It is delivered as a result: flushed or saturated where the options say so.
+
     >>> import fp16sim as fs
     >>> float(fs.minimum(0.0, -0.0))
     -0.0
@@ -273,6 +277,8 @@ def maximum(
     **options: Unpack[RoundingOptions],
 ) -> Any:
     """Give the larger operand (IEEE 754-2019, 9.6): NaN propagates, +0 is above -0. Arguments as those of `add`.
+
+    It is delivered as a result: flushed or saturated where the options say so.
 
     >>> import fp16sim as fs
     >>> float(fs.maximum(float("nan"), 1.0))
@@ -360,9 +366,9 @@ def logb(
     out: npt.NDArray[Any] | None = None,
     **options: Unpack[RoundingOptions],
 ) -> Any:
-    """Give the exponent of each value as a number of the format (IEEE 754-2019, 5.3.3); of zero, -infinity.
+    """Give the exponent of each value as a number of the format (IEEE 754-2019, 5.3.3).
 
-    Arguments as those of `add`.
+    Zero gives -infinity and raises divide_by_zero. Arguments as those of `add`.
 
     >>> import fp16sim as fs
     >>> fs.logb([1.0, 6e-8, 65504.0]).tolist()

@@ -19,7 +19,10 @@ __all__ = ["RoundingOptions", "elementwise", "on_encodings", "raised_flags", "re
 
 
 class RoundingOptions(TypedDict, total=False):
-    """The keywords that every function here takes; see the module."""
+    """The keywords that every elementwise function takes; `arithmetic.py` explains them.
+
+    `random_bits` is for tests: 32 for each result, instead of those that `seed` and `call` give.
+    """
 
     rounding: str
     subnormals: str | bool

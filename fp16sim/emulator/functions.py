@@ -86,7 +86,8 @@ def _tabulated(name: str, meaning: str, argument: str, result: str) -> Function:
     out : float16 array, optional
         Where to put the result; may be the argument.
     **options
-        The rounding options of `fp16sim.emulator.arithmetic`.
+        `rounding`, `subnormals`, `inputs`, `saturate`, `tininess`, `seed` and `call`: see
+        ``help(fp16sim.emulator.arithmetic)``.
 
     Returns
     -------
@@ -103,9 +104,15 @@ exp = _tabulated("exp", "Exponential", "1.0", "2.71875")
 exp2 = _tabulated("exp2", "2 to the power x", "-24.0", "5.960464477539063e-08")
 expm1 = _tabulated("expm1", "exp(x) - 1", "2.0**-12", "0.000244140625")
 log = _tabulated("log", "Natural logarithm; of 0 -infinity with divide_by_zero, below invalid", "0.0", "-inf")
-log2 = _tabulated("log2", "Logarithm to base 2; of 0 -infinity, below invalid", "2.0**-24", "-24.0")
-log10 = _tabulated("log10", "Logarithm to base 10; of 0 -infinity, below invalid", "1000.0", "3.0")
-log1p = _tabulated("log1p", "log(1 + x); at -1 -infinity, below invalid", "2.0**-12", "0.000244140625")
+log2 = _tabulated(
+    "log2", "Logarithm to base 2; of 0 -infinity with divide_by_zero, below invalid", "2.0**-24", "-24.0"
+)
+log10 = _tabulated(
+    "log10", "Logarithm to base 10; of 0 -infinity with divide_by_zero, below invalid", "1000.0", "3.0"
+)
+log1p = _tabulated(
+    "log1p", "log(1 + x); at -1 -infinity with divide_by_zero, below invalid", "2.0**-12", "0.000244140625"
+)
 sin = _tabulated("sin", "Sine of an angle in radians", "65504.0", "0.9755859375")
 cos = _tabulated("cos", "Cosine of an angle in radians", "0.0", "1.0")
 tan = _tabulated("tan", "Tangent of an angle in radians", "0.0", "0.0")
