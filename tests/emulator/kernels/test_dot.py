@@ -78,17 +78,9 @@ def compare(rng: np.random.Generator, path: Datapath, fmt: Format, size: int, de
     out_format = (path.result_format(fmt), binary16, binary32, bfloat16)[rng.integers(4)]
     got, counts = run(a, b, c, path, fmt, out_format)
     want, expected = expect(a, b, c, path, fmt, out_format)
-    wrong = np.argwhere(got != want)
-    assert not wrong.size, (
-        path.name,
-        fmt.name,
-        out_format.name,
-        styles,
-        wrong[0],
-        got[tuple(wrong[0])],
-        want[tuple(wrong[0])],
-    )
-    assert counts == expected, (path.name, fmt.name, out_format.name, styles)
+    where = (path.name, fmt.name, out_format.name, styles)
+    assert np.array_equal(got, want), (where, got[got != want][0], want[got != want][0])
+    assert counts == expected, where
     return c.size
 
 
