@@ -101,6 +101,7 @@ def mean(
     if inner == binary64:
         with np.errstate(all="ignore"):
             quotient = total / np.float64(view.terms)
+        quotient[np.isnan(quotient)] = np.nan  # 0 / 0 has the processor's NaN, on x86 a negative one
     else:
         quotient = arithmetic.divide(total, float(view.terms), format=inner)
     return _rounded(quotient, inner, target, view.shape, out)
