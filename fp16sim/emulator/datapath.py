@@ -77,8 +77,8 @@ class Datapath:
         the accumulator's emin (so it acts as a floor on the largest exponent where c is zero). None: zeros take
         no part.
     keep_negative_zero : bool
-        Of a tensor core: whether a block gives -0 where c and every product is -0. It gives +0 otherwise, and
-        wherever its aligned terms add to zero.
+        Of a tensor core: whether a block gives -0, where c and every product are -0 or a negative sum is rounded to
+        zero. Otherwise every zero that a block gives is +0, as in MMA-Sim 2.1.
     normalized_accumulator : bool
         Of a tensor core: whether a subnormal accumulator is aligned by its leading bit, not by the format's emin.
     nan_bits : int, optional

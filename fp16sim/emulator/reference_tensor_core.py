@@ -132,12 +132,11 @@ def add_block(c: int, factors: Sequence[Factor], path: Datapath) -> Block:
     if special := _special(values):
         return Block((), None, special, round_value(special, fmt))
 
-    products_are_zero = all(factor.value.is_zero for factor in factors)
-    if products_are_zero:
+    if all(factor.value.is_zero for factor in factors):
         exact = accumulator
         if accumulator.is_zero:
-            exact = Value.of(0, path.keep_negative_zero and all(value.negative for value in values))
-        return Block((), None, exact, round_value(exact, fmt))
+            exact = Value.of(0, negative_zero=all(value.negative for value in values))
+        return Block((), None, exact, _round(exact, fmt, path, lost=False))
 
     exponents = [None if f.value.is_zero else f.exponent for f in factors]
     exponents.append(None if accumulator.is_zero else _accumulator_exponent(accumulator, path))
@@ -175,11 +174,12 @@ def _cut(value: Value, exponent: int | None, unit: int) -> Term:
 
 
 def _round(exact: Value, fmt: Format, path: Datapath, lost: bool) -> Result:
-    """Deliver the sum of a block. Toward zero, an overflow is an infinity all the same."""
-    result = round_value(exact, fmt, Rounding(path.block_rounding))
-    bits, flags = result
+    """Deliver the sum of a block. Toward zero, an overflow is an infinity all the same; zeros are positive."""
+    bits, flags = round_value(exact, fmt, Rounding(path.block_rounding))
     if flags & OVERFLOW:
         bits = round_value(Value("infinity", exact.negative), fmt).bits
+    if bits == fmt.sign_bit and not path.keep_negative_zero:
+        bits = 0
     if lost:
         # What was cut off makes the result inexact, however the rest was rounded.
         flags |= INEXACT | (UNDERFLOW if flags & SUBNORMAL else 0)

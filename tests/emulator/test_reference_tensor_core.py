@@ -154,9 +154,11 @@ def test_a_subnormal_result_of_bfloat16_is_produced() -> None:
     a, b = ([int(bfloat16.encode(x))] for x in (2.0**-70, 2.0**-70))
     result = dot(a, b, 0, bfloat16, a100, binary32)
     assert result == (single(2.0**-140), [SUBNORMAL], 0)
-    # 2^-150 is below the smallest subnormal; toward zero leaves a zero of its sign.
+    # 2^-150 is below the smallest subnormal; toward zero leaves a zero.
     b = [int(bfloat16.encode(-(2.0**-80)))]
-    assert dot(a, b, 0, bfloat16, a100, binary32) == (0x80000000, [UNDERFLOW | INEXACT], 0)
+    assert dot(a, b, 0, bfloat16, a100, binary32) == (0, [UNDERFLOW | INEXACT], 0)
+    signed = replace(a100, keep_negative_zero=True)
+    assert dot(a, b, 0, bfloat16, signed, binary32) == (0x80000000, [UNDERFLOW | INEXACT], 0)
 
 
 # What leaves the range.
@@ -369,6 +371,16 @@ def test_what_a_block_of_zeros_does_with_a_negative_zero() -> None:
     assert run(kept, negative[:3], one[:3], minus).bits == 0  # the fourth product is +0
     assert run(kept, half(1, -1, 0, 0), one, 0).bits == 0
     assert run("v100", [], [], minus).bits == minus  # no block at all
+
+
+def test_a_negative_sum_that_is_rounded_to_zero() -> None:
+    half_of_least = half(2.0**-12), half(-(2.0**-13))  # -2^-25: a tie with zero
+    path = as_datapath("h100:float16")
+    assert run(path, *half_of_least) == (0, [UNDERFLOW | INEXACT], 0)
+    assert run(replace(path, keep_negative_zero=True), *half_of_least).bits == 0x8000
+    # Cut to nothing before it is added, it has no sign to keep.
+    lost = run(replace(path, keep_negative_zero=True), half(1, -1, -(2.0**-13)), half(1, 1, 2.0**-13))
+    assert lost == (0, [INEXACT], 0)
 
 
 def test_an_accumulator_is_handed_on_whole_where_the_block_keeps_fewer_bits_than_it_has() -> None:

@@ -260,6 +260,8 @@ def one_block(a, b, i, j, first, last, total, rules, significands, exponents, co
         lost |= inexact
     kept, inexact = cut(-total_significand if total_negative else total_significand, total_exponent - unit)
     bits, raised = round_block(products + kept, unit, spec)
+    if bits == spec.sign_bit and not rules.keep_negative_zero:
+        bits = np.int64(0)
     if total_significand and bits == total and (products or lost):
         counts[SWAMPED] += 1
     if lost or inexact:  # whatever became of the rest
