@@ -17,7 +17,7 @@ from numba.core import types
 from fp16sim.emulator.formats import nearest_name
 from fp16sim.emulator.kernels.guard import LONGEST, is_safe, largest_of_accumulators, largest_of_panels
 from fp16sim.emulator.kernels.jit import jit
-from fp16sim.emulator.kernels.microkernel import KINDS, multiply_tile
+from fp16sim.emulator.kernels.microkernel import KINDS, fastest, multiply_tile
 from fp16sim.emulator.kernels.packing import SLACK, clear, load_tiles, pack, store_tiles
 from fp16sim.emulator.kernels.simd import ELEMENTS, advance, pointer, start_of
 
@@ -60,13 +60,14 @@ def product_of(kind: str, result_type: np.dtype[Any]) -> Product:
     """Lay out the blocks of a kind, and compile the loops around its micro-kernel."""
     if kind not in KINDS:
         raise ValueError(f"unknown kind {kind!r}: {nearest_name(kind, list(KINDS))}")
+    asked, kind = kind, fastest(kind)
     chosen = KINDS[kind]
     operand, carrier, tile_rows, tile_columns = chosen.source, chosen.carrier, chosen.rows, chosen.columns
     accumulator = "float64" if operand == "float64" else "float32"
     result = result_type.name
     if result not in (accumulator, accumulator if operand == "float64" else "uint16"):
         raise TypeError(
-            f"out is {result}: kind {kind!r} gives {accumulator}"
+            f"out is {result}: kind {asked!r} gives {accumulator}"
             f"{'' if operand == 'float64' else ' or, as encodings of binary16, uint16'}; pass such an array"
         )
     guarded = int(chosen.full_range is not None)
@@ -138,4 +139,4 @@ def product_of(kind: str, result_type: np.dtype[Any]) -> Product:
     read = [types.Array(ELEMENTS[name][1], 2, "A", readonly=True) for name in (operand, operand, accumulator)]
     multiply.compile((*read, types.Array(ELEMENTS[result][1], 2, "A"), types.intp))
     multiply.disable_compile()
-    return Product(kind, np.dtype(operand), np.dtype(accumulator), result_type, end, multiply)
+    return Product(asked, np.dtype(operand), np.dtype(accumulator), result_type, end, multiply)

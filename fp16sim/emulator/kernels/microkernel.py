@@ -16,7 +16,15 @@ from typing import Any
 from numba.core import types
 from numba.extending import intrinsic
 
-from fp16sim.emulator.kernels.simd import REGISTER_BITS, Vector, counted_loop, lanes_of, load, splat, store
+from fp16sim.emulator.kernels.simd import (
+    HAS_HALF_ARITHMETIC,
+    REGISTER_BITS,
+    Vector,
+    counted_loop,
+    lanes_of,
+    load,
+    store,
+)
 from fp16sim.emulator.kernels.simd_half import (
     beyond_range,
     round_in_range,
@@ -25,7 +33,7 @@ from fp16sim.emulator.kernels.simd_half import (
     round_to_half,
 )
 
-__all__ = ["KINDS", "Kind", "multiply_tile"]
+__all__ = ["KINDS", "Kind", "fastest", "multiply_tile"]
 
 Step = Callable[[Vector, Vector, Vector], Vector]
 
@@ -62,6 +70,11 @@ class Kind:
 def fused(a: Vector, b: Vector, accumulator: Vector) -> Vector:
     """Accumulate in float32; a product of two binary16 numbers is exact there, so fused or not is one."""
     return a.multiply_add(b, accumulator)
+
+
+def fused_once(a: Vector, b: Vector, accumulator: Vector) -> Vector:
+    """Round a * b + accumulator to the carrier once."""
+    return a.fused(b, accumulator)
 
 
 def unfused(a: Vector, b: Vector, accumulator: Vector) -> Vector:
@@ -106,6 +119,16 @@ KINDS = {
     "float16_fma": Kind("uint16", "float64", 8 if _MANY else 4, 2, half_fused, half_fused_full_range),
 }
 
+if HAS_HALF_ARITHMETIC:
+    KINDS["float16 in registers"] = Kind("uint16", "float16", 12, 2, unfused)
+    KINDS["float16_fma in registers"] = Kind("uint16", "float16", 14, 2, fused_once)
+
+
+def fastest(kind: str) -> str:
+    """Name the kind that has the same roundings and is the fastest on this processor."""
+    direct = f"{kind} in registers"
+    return direct if direct in KINDS else kind
+
 
 @intrinsic(prefer_literal=True)
 def multiply_tile(typing: Any, kind: Any, full_range: Any, a: Any, b: Any, c: Any, count: Any) -> Any:
@@ -140,7 +163,8 @@ def emit_tile(builder: Any, kind: Kind, step: Step, a: Any, b: Any, c: Any, coun
         right = [load(builder, place(row, v * lanes), kind.carrier, lanes) for v in range(kind.vectors)]
         moved = []
         for r in range(kind.rows):
-            left = splat(builder, builder.load(place(column, r)), lanes)
+            left = load(builder, place(column, r), kind.carrier, 1)
+            left = left.shuffled(left, [0] * lanes)
             moved += [step(left, right[v], accumulators[r * kind.vectors + v]) for v in range(kind.vectors)]
         return moved
 

@@ -16,7 +16,7 @@ from numba.extending import intrinsic
 
 from fp16sim.emulator.kernels.jit import jit
 from fp16sim.emulator.kernels.simd import Vector, advance, load, store
-from fp16sim.emulator.kernels.simd_half import narrow, widen
+from fp16sim.emulator.kernels.simd_half import canonical, narrow, widen
 
 __all__ = ["SLACK", "clear", "load_tiles", "pack", "store_tiles"]
 
@@ -30,12 +30,11 @@ def convert(values: Vector, source: str, target: str) -> Vector:
     float64 goes to binary16 through float32: it must hold a binary16 number.
     """
     if source == target == "uint16":
-        return values
-    if source == "uint16":
-        return widen(values).to_float(32 if target == "float32" else 64)
+        return (values & 0x7FFF).greater(0x7C00).choose(0x7E00, values)
     if target == "uint16":
         return narrow(values.to_float(32))
-    return values.equal(values).choose(values, float("nan")).to_float(32 if target == "float32" else 64)
+    numbers = widen(values) if source == "uint16" else values
+    return canonical(numbers).to_float(32 if target == "float32" else 64)
 
 
 @intrinsic(prefer_literal=True)
@@ -86,7 +85,9 @@ def pack(source, line_step, k_step, lines, count, width, target):
         here = min(width, lines - first)
         if here < width:
             clear(panel, width * count)
-        by_eights = min((lines - first) // 8 * 8, (here + 7) // 8 * 8)  # lines, of which `done` steps are copied so
+        by_eights = min(
+            (lines - first) // 8 * 8, (here + 7) // 8 * 8
+        )  # lines, of which `done` steps are copied so
         done = 0
         if line_step == 1:
             done = count

@@ -23,6 +23,7 @@ from fp16sim.emulator.kernels.jit import target_features
 __all__ = [
     "ELEMENTS",
     "HAS_FMA",
+    "HAS_HALF_ARITHMETIC",
     "REGISTER_BITS",
     "Vector",
     "advance",
@@ -38,6 +39,9 @@ __all__ = [
 
 HAS_FMA = bool({"fma", "fullfp16", "neon"} & target_features())
 """Whether the processor multiplies and adds with one rounding; elsewhere LLVM would call the C library."""
+
+HAS_HALF_ARITHMETIC = {"avx512fp16", "avx512bw"} <= target_features()
+"""Whether the processor adds and multiplies vectors of binary16, rounding each operation."""
 
 REGISTER_BITS = 512 if "avx512f" in target_features() else 256 if "avx" in target_features() else 128
 """Width of a vector register."""
@@ -147,9 +151,11 @@ class Vector:
 
     def multiply_add(self, factor: Vector | float, addend: Vector) -> Vector:
         """Compute self * factor + addend; the product must be exact, since only some processors fuse."""
-        if HAS_FMA:
-            return self._call("fma", factor, addend)
-        return self * factor + addend
+        return self.fused(factor, addend) if HAS_FMA else self * factor + addend
+
+    def fused(self, factor: Vector | float, addend: Vector) -> Vector:
+        """Compute self * factor + addend with one rounding. Only where HAS_FMA."""
+        return self._call("fma", factor, addend)
 
     def absolute(self) -> Vector:
         """Clear the sign."""

@@ -10,6 +10,7 @@ from fp16sim.emulator.kernels.simd import Vector
 
 __all__ = [
     "beyond_range",
+    "canonical",
     "narrow",
     "round_in_range",
     "round_product",
@@ -39,18 +40,22 @@ def widen(encodings: Vector) -> Vector:
 
 def narrow(x: Vector) -> Vector:
     """Round float32 numbers to binary16 encodings, nearest even, NaN canonical."""
+    x = canonical(x)
     if HAS_HALF_CONVERSION:
-        encodings = x.to_float(16).bits()
-    else:
-        bits = x.bits()
-        magnitude = bits & 0x7FFFFFFF
-        # Below 2^-14 adding 1/2 rounds to multiples of 2^-24 and leaves them in the last bits.
-        tiny = (magnitude.as_float() + 0.5).bits() - 0x3F000000
-        to_even = (magnitude >> 13) & 1
-        normal = (magnitude + 0xFFF + to_even - _EXPONENT_SHIFT) >> 13
-        code = magnitude.as_float().less(_SMALLEST_NORMAL).choose(tiny, normal.unsigned_minimum(0x7C00))
-        encodings = (code | ((bits >> 16) & 0x8000)).to_integer(16)
-    return x.equal(x).choose(encodings, 0x7E00)
+        return x.to_float(16).bits()
+    bits = x.bits()
+    magnitude = bits & 0x7FFFFFFF
+    # Below 2^-14 adding 1/2 rounds to multiples of 2^-24 and leaves them in the last bits.
+    tiny = (magnitude.as_float() + 0.5).bits() - 0x3F000000
+    to_even = (magnitude >> 13) & 1
+    normal = ((magnitude + 0xFFF + to_even - _EXPONENT_SHIFT) >> 13).unsigned_minimum(0x7C00)
+    code = x.absolute().less(_SMALLEST_NORMAL).choose(tiny, x.equal(x).choose(normal, 0x7E00))
+    return (code | ((bits >> 16) & 0x8000)).to_integer(16)
+
+
+def canonical(x: Vector) -> Vector:
+    """Put the canonical NaN, positive and quiet, in the place of any other."""
+    return x.equal(x).choose(x, float("nan"))
 
 
 def round_to_half(x: Vector) -> Vector:
