@@ -118,6 +118,13 @@ def test_wrong_kinds_are_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_the_mean_of_nothing_is_the_canonical_nan(dtype: type) -> None:
+    path = "float64" if dtype is np.float64 else "float32"
+    mean = reductions.mean(np.ones((2, 0), dtype), 1, path)
+    assert mean.tobytes() == np.full(2, np.nan, dtype).tobytes()
+
+
 @pytest.mark.parametrize(
     "shape, axis, left", [((0,), None, ()), ((2, 0, 3), 1, (2, 3)), ((2, 0, 3), 2, (2, 0))]
 )
