@@ -55,7 +55,8 @@ def core_name(rules: dot.Rules) -> str:
         return ""
     sums = rules.accumulator
     single = sums.precision == 24 and sums.emin == -126 and sums.inf_bits > 0 and sums.mode == TOWARD_ZERO
-    half = _is_half(sums) and sums.mode == NEAREST_EVEN and not rules.normalized_accumulator
+    half = _is_half(sums) and sums.mode == NEAREST_EVEN
+    half &= not (rules.normalized_accumulator or rules.keep_negative_zero)
     if rules.fraction_bits < 23 or not (half or (single and rules.zero_exponent <= SMALLEST_EXPONENT)):
         return ""
     name = f"{rules.piece} {rules.fraction_bits} "
@@ -184,16 +185,16 @@ def _accumulators(
         return np.empty((0, 0), np.float32), np.zeros(1, np.bool_)
     sign = 0x8000 if half else 0x80000000
     # NaN; of float32, all from 2^126 on, so that none overflows.
-    special = c & (sign - 1) > (0x7C00 if half else 0x7E7FFFFF)
+    special: npt.NDArray[np.bool_] = np.asarray(c & (sign - 1) > (0x7C00 if half else 0x7E7FFFFF))
     if rules.keep_negative_zero:
         special |= c == sign
     elif depth:
         c = np.where(c == sign, 0, c).astype(c.dtype)  # a block makes +0 of -0
     if not half:
-        return c.view(np.float32), special.any(axis=1)
+        return c.view(np.float32), np.asarray(special.any(axis=1))
     values = np.empty(c.shape, np.float32)
     widen_half(np.ascontiguousarray(c).reshape(-1), values.reshape(-1))
-    return values, special.any(axis=1)
+    return values, np.asarray(special.any(axis=1))
 
 
 def _again(

@@ -215,8 +215,8 @@ def half_block(core: Core, products: list[Vector], field: Vector, total: Vector)
     own = start.equal(0.0).choose(0, (start.bits() & (0xFF << _FIELD)).maximum(_HALF_NORMAL << _FIELD))
     exponent = (field << _FIELD).maximum(own)
     whole, sign = cut_and_sum(core, products, start, exponent)
-    # To odd first: then rounding to 11 bits is as from the exact sum, as 24 >= 11 + 2.
-    result = round_to_half(to_single(core, whole, sign, exponent, odd=True))
+    # To odd first: then rounding to 11 bits is as from the exact sum, as 24 >= 11 + 2. Adding +0 makes +0 of -0.
+    result = round_to_half(to_single(core, whole, sign, exponent, odd=True)) + 0.0
     return infinite.choose(total, result)
 
 
