@@ -7,6 +7,7 @@ blocking does not show in the bits.
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -14,21 +15,20 @@ from typing import Any
 import numpy as np
 from numba.core import types
 
-from fp16sim.emulator.formats import nearest_name
 from fp16sim.emulator.kernels.guard import LONGEST, is_safe, largest_of_accumulators, largest_of_panels
 from fp16sim.emulator.kernels.jit import jit
 from fp16sim.emulator.kernels.microkernel import KINDS, fastest, multiply_tile
 from fp16sim.emulator.kernels.packing import SLACK, clear, load_tiles, pack, store_tiles
 from fp16sim.emulator.kernels.simd import ELEMENTS, advance, pointer, start_of
+from fp16sim.emulator.kernels.workspace import aligned
 
-__all__ = ["ALIGNMENT", "Product", "aligned", "product_of"]
+__all__ = ["Product", "matrix", "product_of", "write_product"]
 
 # Sizes of blocks: a panel of B stays in the first-level cache, a block of A in the second.
 _DEPTH = LONGEST  # steps of k
 _PANELS = 16  # panels of A
 _WIDTH = 1024  # columns of B and of the result
 _HEIGHT = 1536  # rows of the result
-ALIGNMENT = 64
 
 
 @jit
@@ -36,11 +36,6 @@ def matrix(array):
     """Give where a matrix starts, and its two steps in values."""
     row, column = array.strides
     return start_of(array), row // array.itemsize, column // array.itemsize
-
-
-def aligned(size: int) -> int:
-    """Round a size or an address up to a line of the cache."""
-    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 @dataclass(frozen=True)
@@ -55,11 +50,20 @@ class Product:
     multiply: Any
 
 
-@cache
+_compiling = threading.Lock()
+
+
 def product_of(kind: str, result_type: np.dtype[Any]) -> Product:
+    """Give the compiled product of a kind with one type of result; of several threads one compiles."""
+    with _compiling:
+        return write_product(kind, result_type)
+
+
+@cache
+def write_product(kind: str, result_type: np.dtype[Any]) -> Product:
     """Lay out the blocks of a kind, and compile the loops around its micro-kernel."""
     if kind not in KINDS:
-        raise ValueError(f"unknown kind {kind!r}: {nearest_name(kind, list(KINDS))}")
+        raise ValueError(f"unknown kind {kind!r}: there are {', '.join(KINDS)}")
     asked, kind = kind, fastest(kind)
     chosen = KINDS[kind]
     operand, carrier, tile_rows, tile_columns = chosen.source, chosen.carrier, chosen.rows, chosen.columns

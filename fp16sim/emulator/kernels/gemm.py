@@ -1,53 +1,26 @@
-"""Matrix products by micro-kernels: arguments checked, work divided between threads.
+"""Matrix products, each element accumulated in order of k: the arguments are checked, blocks.py does the work.
 
-Every element of a result is accumulated in order of k (blocks.py), whatever the blocks and the threads.
+Parts of a result may be computed apart, in any threads: the bits are those of the whole.
 """
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Sequence
-from functools import cache, partial
+from functools import cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from fp16sim.emulator.kernels.blocks import ALIGNMENT, Product, aligned, product_of
-from fp16sim.emulator.kernels.microkernel import KINDS
+from fp16sim.emulator.kernels.blocks import Product, product_of
+from fp16sim.emulator.kernels.workspace import workspace
 
 __all__ = ["gemm"]
 
 Array = npt.NDArray[Any]
-Task = Callable[[], None]
+_workspace = workspace  # tensorcore.py
 
 
-class _Workspace(threading.local):
-    """Memory of a thread for packed operands and tiles; only what a product touches becomes resident."""
-
-    size = address = 0
-
-    def reserve(self, size: int) -> int:
-        """Give the address of at least `size` bytes."""
-        if self.size < size:
-            self.memory = np.empty(size + ALIGNMENT, np.uint8)
-            self.address = aligned(self.memory.ctypes.data)
-            self.size = size
-        return self.address
-
-
-_workspace = _Workspace()
-
-
-def gemm(
-    kind: str,
-    a: Array,
-    b: Array,
-    c: Array | None,
-    out: Array,
-    threads: int = 1,
-    run: Callable[[Sequence[Task]], object] | None = None,
-) -> None:
+def gemm(kind: str, a: Array, b: Array, c: Array | None, out: Array) -> None:
     """Compute out = c + a @ b, each element in order of k, with the roundings of a kind.
 
     Parameters
@@ -65,10 +38,6 @@ def gemm(
         (m, n), values of a row next to each other, no memory shared with the operands. Of the type of `c`: the
         accumulators. uint16 (not for ``"double"``): binary16 encodings, rounded once, to nearest even.
         A NaN is the canonical one.
-    threads : int
-        Into how many parts to divide the result.
-    run : callable, optional
-        What runs a list of tasks, perhaps on threads; default: one after another.
 
     Raises
     ------
@@ -89,35 +58,15 @@ def gemm(
     else:
         _check_accumulators(product, c, out)
     _check(product, a, b, out)
-    if threads <= 1:
-        _multiply(product, a, b, c, out)
-        return
-    m, n = out.shape
-    tile = KINDS[kind].rows if m >= n else KINDS[kind].columns
-    tiles = -(-max(m, n) // tile)
-    edges = [tiles * part // threads * tile for part in range(threads + 1)]
-    tasks = []
-    for piece in map(slice, edges, edges[1:]):
-        rows, columns = (piece, slice(None)) if m >= n else (slice(None), piece)
-        tasks.append(
-            partial(_multiply, product, a[rows], b[:, columns], c[rows, columns], out[rows, columns])
-        )
-    if run is None:
-        for task in tasks:
-            task()
-    else:
-        run(tasks)
+    if out.size:
+        memory = workspace.reserve(product.workspace)
+        product.multiply(_aligned(a), _aligned(b), _aligned(c), out, memory)
 
 
 @cache
 def _no_input(accumulator: np.dtype[Any]) -> Array:
     """Give the empty matrix that stands for accumulators of +0."""
     return np.zeros((0, 0), accumulator)
-
-
-def _multiply(product: Product, a: Array, b: Array, c: Array, out: Array) -> None:
-    if out.size:
-        product.multiply(_aligned(a), _aligned(b), _aligned(c), out, _workspace.reserve(product.workspace))
 
 
 def _aligned(x: Array) -> Array:
