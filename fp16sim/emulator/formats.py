@@ -232,8 +232,8 @@ class Format:
             raise ValueError(
                 f"bits={bits!r}: an encoding of {self.name} is an integer in [0, 2**{self.width})"
             )
-        array = array.astype(np.int64)
-        magnitude = array & self._magnitude_mask
+        array = array.astype(np.uint64)
+        magnitude = (array & np.uint64(self._magnitude_mask)).astype(np.int64)
         field = magnitude >> self.fraction_bits
         trailing = magnitude & ((1 << self.fraction_bits) - 1)
         normal = field > 0
@@ -241,13 +241,13 @@ class Format:
         if not self.subnormals:
             significand = np.where(normal, significand, 0)
         # ldexp of an integer below 2^53 is exact: the result is a value of the format.
-        value = np.ldexp(
-            significand.astype(np.float64), np.maximum(field, 1) - self.bias - self.fraction_bits
-        )
+        exponent = np.maximum(field, 1) - self.bias - self.fraction_bits
+        with np.errstate(over="ignore"):  # binary64's infinities and NaNs, which are set below
+            value = np.ldexp(significand.astype(np.float64), exponent)
         value = np.where(magnitude > self.max_bits, np.nan, value)
         if self.inf_bits is not None:
             value = np.where(magnitude == self.inf_bits, np.inf, value)
-        value = np.where(array & self.sign_bit, -value, value)
+        value = np.where(array >= self.sign_bit, -value, value)
         value = np.where(np.isnan(value), np.nan, value)
         return value if np.ndim(bits) else float(value)
 
@@ -284,9 +284,9 @@ class Format:
         whole = np.where(significand < 2.0**self.precision, significand, 0).astype(np.int64)
         # A carry-free packing: the implicit bit of a normal significand adds one to the exponent field.
         bits = ((exponent - self.emin).astype(np.int64) << self.fraction_bits) + whole
-        bits = np.where(np.isinf(magnitude), self.inf_bits or 0, bits)
+        bits = np.where(np.isinf(magnitude), self.inf_bits or 0, bits).astype(np.uint64)
         bits = np.where(
-            np.isnan(magnitude), self.nan_bits, bits | np.where(np.signbit(array), self.sign_bit, 0)
+            np.isnan(magnitude), self.nan_bits, bits + np.signbit(array) * np.uint64(self.sign_bit)
         )
         wrong = ~np.isnan(magnitude) & (self.decode(bits) != array)
         if wrong.any():

@@ -14,7 +14,7 @@ import pytest
 
 import fp16sim as fs
 from fp16sim.emulator import reductions
-from fp16sim.emulator.formats import Format
+from fp16sim.emulator.formats import Format, binary64
 
 HALVES = np.array([1, 2, 3, 4], np.float16)
 
@@ -138,6 +138,13 @@ def test_the_norm_of_nothing_is_zero(shape: tuple[int, ...], axis: int | None, l
 def test_signalling_nans_are_encoded_without_a_warning() -> None:
     for x in (np.uint32(0x7F800001).view(np.float32), np.uint64(0x7FF0000000000001).view(np.float64)):
         assert fs.binary16.encode(np.array([x, 1.0], x.dtype)).tolist() == [0x7E00, 0x3C00]
+
+
+def test_binary64_encodes_as_the_processor_does() -> None:
+    x = np.array([1.1, -1.1, -0.0, 5e-324, -1.7976931348623157e308, np.inf, -np.inf])
+    assert np.array_equal(binary64.encode(x), x.view(np.uint64))
+    assert binary64.decode(x.view(np.uint64)).tobytes() == x.tobytes()
+    assert (binary64.encode(-2.0), binary64.decode(2**64 - 2**52)) == (0xC000000000000000, -np.inf)
 
 
 def test_formats_of_numpy_integers_are_those_of_python_integers() -> None:
