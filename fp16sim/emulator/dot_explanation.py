@@ -9,11 +9,11 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from fp16sim.emulator.arrays import encoded, format_of_operands
-from fp16sim.emulator.datapath import Datapath, as_datapath
+from fp16sim.emulator.arrays import encoded
+from fp16sim.emulator.datapath import Datapath
 from fp16sim.emulator.exact import Value, decode, power_of_two
 from fp16sim.emulator.flags import flag_names
-from fp16sim.emulator.formats import as_format
+from fp16sim.emulator.matmul import formats_of
 from fp16sim.emulator.reference_dot import Step, trace_dot
 from fp16sim.emulator.reference_tensor_core import Block
 
@@ -96,10 +96,7 @@ def explanation(
       rounded  1.00048828125  (inexact)
     result 1.00048828125 in binary32 (0x3f801000)
     """
-    path = as_datapath(datapath)
-    fmt = format_of_operands((a, b), format)
-    path = path.for_operands(fmt)
-    target = path.result_format(fmt) if out_format is None else as_format(out_format)
+    fmt, path, target = formats_of((a, b), datapath, format, out_format)
     left, right = (np.atleast_1d(encoded(x, fmt)) for x in (a, b))
     if left.ndim != 1 or left.shape != right.shape:
         raise ValueError(
