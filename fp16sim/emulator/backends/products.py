@@ -16,7 +16,8 @@ from fp16sim.emulator.backends import threads
 from fp16sim.emulator.backends.specs import rules_of
 from fp16sim.emulator.datapath import Datapath
 from fp16sim.emulator.formats import Format, binary16, binary32, binary64
-from fp16sim.emulator.kernels import accumulate, dot, half
+from fp16sim.emulator.kernels import accumulate, dot, tensorcore
+from fp16sim.emulator.kernels.gemm import gemm
 
 __all__ = ["cumulative_sums", "fast_kind", "matmul_tiles", "sums"]
 
@@ -31,14 +32,19 @@ _WORTH_A_THREAD = {True: 1 << 25, False: 1 << 16}  # multiply-accumulates, of fa
 
 
 def fast_kind(fmt: Format, path: Datapath) -> str:
-    """Name the kernel of kernels/gemm.py that accumulates as the datapath says; "" if there is none."""
+    """Name the kernel that accumulates as the datapath says; "" if there is none.
+
+    Those of kernels/gemm.py, or ``"tensor core"``: the one of kernels/tensorcore.py.
+    """
+    if fmt == binary16 and path.is_tensor_core:
+        return "tensor core" if tensorcore.core_name(rules_of(path, fmt, path.start_format)) else ""
     if not path.adds_in_order:
         return ""
     # A product of two binary16 numbers is exact in binary32: fused or not is one there.
     if fmt == binary16 and path.accumulator == binary32 and path.products in (None, binary32):
         return "float32"
     if fmt == binary16 and path.accumulator == binary16 and path.products in (None, binary16):
-        return "float16" if path.products else ""
+        return "float16" if path.products else "float16_fma"
     if path.products == path.accumulator == fmt:
         return {binary32: "single", binary64: "double"}.get(fmt, "")
     return ""
@@ -57,7 +63,9 @@ def matmul_tiles(
 ) -> Counts | None:
     """Fill `out`, (batch, m, n), with the products of (batch, m, k) and (batch, k, n); give counts if wanted."""
     kind = "" if counting else fast_kind(fmt, path)
-    if kind:
+    if kind == "tensor core":
+        tile = _tensor_core_tile(path, out_format, convert)
+    elif kind:
         tile = _fast_tile(kind, path, out_format, convert)
     else:
         tile = _complete_tile(fmt, path, out_format)
@@ -65,14 +73,10 @@ def matmul_tiles(
     def fill(pieces: list[tuple[int, slice, slice]]) -> Counts:
         counts = np.zeros(dot.SWAMPED + 1, np.int64)
         for i, rows, columns in pieces:
-            start = None if c is None else np.ascontiguousarray(c[i, rows, columns])
-            place = out[i, rows, columns]
-            target = place if place.flags.c_contiguous else np.empty(place.shape, out.dtype)
-            raised = tile(a[i, rows], b[i, :, columns], start, target)
+            start = None if c is None else c[i, rows, columns]
+            raised = tile(a[i, rows], b[i, :, columns], start, out[i, rows, columns])
             if raised is not None:
                 counts += raised
-            if target is not place:
-                place[...] = target
         return counts
 
     shares = _shares(out.shape, a.shape[2], _WORTH_A_THREAD[kind != ""])
@@ -161,27 +165,45 @@ def _complete_tile(fmt: Format, path: Datapath, out_format: Format) -> Tile:
     def tile(a: Array, b: Array, c: Array | None, out: Array) -> Counts:
         counts = np.zeros(dot.SWAMPED + 1, np.int64)
         start = np.zeros(out.shape, path.start_format.uint) if c is None else c
-        dot.dot_loop(np.ascontiguousarray(a), np.ascontiguousarray(b), start, out, counts, rules)
+        place = np.empty(out.shape, out.dtype)
+        contiguous = (np.ascontiguousarray(x) for x in (a, b, start))
+        dot.dot_loop(*contiguous, place, counts, rules)
+        out[...] = place
         return counts
 
     return tile
 
 
-def _fast_tile(kind: str, path: Datapath, out_format: Format, convert: Convert) -> Tile:
-    """Make the tile of a fast kernel, which leaves accumulators or, from binary16 operands, binary16 encodings."""
-    inner = path.start_format
-    carrier = np.dtype(np.float64 if kind in ("double", "float16_fma") else np.float32)
-    halves = kind.startswith("float")
-    given = binary16 if halves and out_format == binary16 else inner
+def _tensor_core_tile(path: Datapath, out_format: Format, convert: Convert) -> Tile:
+    """Make the tile of a tensor core on binary16, which gives accumulators or binary16 encodings."""
+    given = binary16 if out_format == binary16 else path.start_format
+    rules = rules_of(path, binary16, given)
 
     def tile(a: Array, b: Array, c: Array | None, out: Array) -> None:
-        if not halves:
-            a, b = a.view(carrier), b.view(carrier)
         place = out if given == out_format else np.empty(out.shape, given.uint)
-        kept = place if given == binary16 else place.view(carrier)
-        gemm(kind, a, b, None if c is None else _values(c, inner, carrier), kept)
-        if given != binary16:
-            kept[np.isnan(kept)] = np.nan
+        tensorcore.multiply(a, b, c, place, rules)
+        if place is not out:
+            out[...] = convert(place.reshape(-1), given, out_format).reshape(out.shape)
+
+    return tile
+
+
+def _fast_tile(kind: str, path: Datapath, out_format: Format, convert: Convert) -> Tile:
+    """Make the tile of a fast kernel, which gives binary16 encodings or its accumulators in float32 or float64."""
+    inner = binary64 if kind == "double" else binary32
+    given = binary16 if out_format == binary16 and inner == binary32 else inner
+    operands = {"single": np.float32, "double": np.float64}.get(kind, np.uint16)
+
+    def tile(a: Array, b: Array, c: Array | None, out: Array) -> None:
+        start = None if c is None else _values(c, path.start_format, inner.dtype)
+        place = out if given == out_format else np.empty(out.shape, given.uint)
+        gemm(
+            kind,
+            a.view(operands),
+            b.view(operands),
+            start,
+            place if given == binary16 else place.view(inner.dtype),
+        )
         if place is not out:
             out[...] = convert(place.reshape(-1), given, out_format).reshape(out.shape)
 
@@ -192,15 +214,3 @@ def _values(bits: Array, fmt: Format, carrier: np.dtype[Any]) -> Array:
     """Give the values of encodings of binary16, binary32 or binary64 in a carrier that holds them."""
     with np.errstate(invalid="ignore"):  # a signalling NaN becomes a quiet one
         return bits.view(fmt.dtype).astype(carrier, copy=False)
-
-
-def gemm(kind: str, a: Array, b: Array, c: Array | None, out: Array) -> None:
-    """Stand in for kernels/gemm.py."""
-    left, right = (_values(x, binary16, np.dtype(np.float32)) if x.dtype == np.uint16 else x for x in (a, b))
-    total = np.zeros(out.shape, left.dtype) if c is None else c.copy()
-    loop = accumulate.matmul_half if kind == "float16" else accumulate.matmul_single
-    loop(np.ascontiguousarray(left), np.ascontiguousarray(right), total)
-    if out.dtype == np.uint16:
-        half.narrow_single(total.reshape(-1), out.reshape(-1))
-    else:
-        out[...] = total

@@ -1,6 +1,6 @@
-"""Dot products and sums in plain loops, strictly sequential in k: one result for every blocking.
+"""Sums in plain loops, strictly in order, each as it is.
 
-Carriers are float32 and the loops run over a row of the result, which LLVM vectorises; nothing is contracted.
+Carriers are float32 (or float64) and the innermost loop runs over independent sums, which LLVM vectorises.
 """
 
 from __future__ import annotations
@@ -13,33 +13,11 @@ from fp16sim.emulator.kernels.jit import jit
 __all__ = [
     "CUMULATIVE_SUMS",
     "SUMS",
-    "matmul_half",
-    "matmul_single",
     "scan_half",
     "scan_single",
     "sum_half",
     "sum_single",
 ]
-
-
-@jit
-def matmul_single(a, b, out):
-    """out += a @ b, each product and each sum rounded to binary32."""
-    for i in range(a.shape[0]):
-        for k in range(a.shape[1]):
-            x = a[i, k]
-            for j in range(b.shape[1]):
-                out[i, j] += x * b[k, j]
-
-
-@jit
-def matmul_half(a, b, out):
-    """out += a @ b on float32 carriers, each product and each sum rounded to binary16."""
-    for i in range(a.shape[0]):
-        for k in range(a.shape[1]):
-            x = a[i, k]
-            for j in range(b.shape[1]):
-                out[i, j] = widen(round_to_half(out[i, j] + widen(round_to_half(x * b[k, j]))))
 
 
 @jit
