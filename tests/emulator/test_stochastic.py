@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fp16sim as fs
-from fp16sim.emulator.backends.cpu import _signed
+from fp16sim.emulator.backends.specs import signed
 from fp16sim.emulator.kernels import half
 from fp16sim.emulator.kernels.loops import fill_random
 from fp16sim.emulator.random_bits import key_of, random_bits
@@ -64,14 +64,14 @@ def test_the_kernel_hash_is_the_definition() -> None:
     for seed, call, first in ((0, 0, 0), (2**64 - 1, 5, 2**32 - 4), (123456789, 2**40, 2**40 + 7)):
         key = key_of(seed, call)
         out = np.empty(8, np.uint32)
-        fill_random(_signed(key), first, out)
+        fill_random(signed(key), first, out)
         assert out.tolist() == [random_bits(key, first + i) for i in range(8)]
 
 
 @pytest.mark.parametrize("pieces", [1, 2, 4])
 def test_one_result_for_any_number_of_threads(pieces: int) -> None:
     x = np.linspace(-3, 3, 100_003, dtype=np.float32)
-    key = _signed(key_of(11, 2))
+    key = signed(key_of(11, 2))
     whole, parts = np.empty(x.size, np.uint16), np.empty(x.size, np.uint16)
     start = 2**32 - 50_000  # the index runs over a block of 2^32
     half.narrow_single_stochastic(x.view(np.uint32), start, key, whole)
@@ -107,7 +107,7 @@ def test_neighbouring_draws_are_independent() -> None:
     """Chi-squared over pairs of draws, in index and in call, cut to 4 bits each: 255 degrees of freedom."""
     bits = [np.empty(1_000_000, np.uint32) for _ in range(2)]
     for call in range(2):
-        fill_random(_signed(key_of(9, call)), 0, bits[call])
+        fill_random(signed(key_of(9, call)), 0, bits[call])
     for a, b in ((bits[0][:-1], bits[0][1:]), (bits[0], bits[1]), (bits[0], bits[0] << np.uint32(16))):
         cells = np.bincount((a >> 28) * 16 + (b >> 28), minlength=256)
         expected = a.size / 256
