@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from fp16sim.emulator.datapath_rules import check
 from fp16sim.emulator.formats import (
     Format,
     bfloat16,
@@ -20,19 +21,7 @@ from fp16sim.emulator.formats import (
     tf32,
 )
 
-__all__ = ["DATAPATHS", "ORDERS", "Datapath", "as_datapath"]
-
-ORDERS = ("sequential", "pairwise", "blocked", "split_k")
-"""The orders in which products are added."""
-
-_BLOCK_ROUNDINGS = ("nearest_even", "toward_zero")
-_TENSOR_CORE_FIELDS: dict[str, object] = {
-    "block_rounding": "nearest_even",
-    "zero_exponent": None,
-    "keep_negative_zero": False,
-    "normalized_accumulator": False,
-    "nan_bits": None,
-}
+__all__ = ["DATAPATHS", "Datapath", "as_datapath"]
 
 
 @dataclass(frozen=True, repr=False)
@@ -126,104 +115,11 @@ class Datapath:
     variants: tuple[Datapath, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.order not in ORDERS:
-            raise ValueError(f"unknown order {self.order!r}: {nearest_name(self.order, ORDERS)}")
-        if self.block_rounding not in _BLOCK_ROUNDINGS:
-            raise ValueError(
-                f"unknown block_rounding {self.block_rounding!r}: "
-                f"{nearest_name(self.block_rounding, _BLOCK_ROUNDINGS)}"
-            )
-        self._check_counts()
-        if self.fused and self.products is not None:
-            raise ValueError(
-                f"fused=True with products={self.products.name}: a fused product is not rounded; drop one of the two"
-            )
-        if self.is_tensor_core:
-            self._check_tensor_core()
-        else:
-            self._check_plain()
-        self._check_inputs()
+        check(self)
         if self.is_exact or self.is_tensor_core:
             object.__setattr__(self, "fused", True)
         elif self.products is None and not self.fused:
             object.__setattr__(self, "products", self.accumulator)
-
-    def _check_counts(self) -> None:
-        for field, value in (("block", self.block), ("splits", self.splits)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise ValueError(f"{field}={value!r}: a datapath has at least 1; pass a positive integer")
-        if self.block != 1 and self.order != "blocked" and not self.is_tensor_core:
-            raise ValueError(
-                f"block={self.block} with order={self.order!r}: blocks belong to order='blocked' and to "
-                "tensor cores (fraction_bits=); choose one of these"
-            )
-        if self.splits != 1 and self.order != "split_k":
-            raise ValueError(
-                f"splits={self.splits} with order={self.order!r}: splits belong to order='split_k'; choose it"
-            )
-
-    def _check_tensor_core(self) -> None:
-        bits, accumulator = self.fraction_bits, self.accumulator
-        if isinstance(bits, bool) or not isinstance(bits, int) or bits < 1:
-            raise ValueError(f"fraction_bits={bits!r}: pass a positive integer, or None for exact additions")
-        if accumulator is None or self.order != "sequential" or self.products or self.compensated:
-            raise ValueError(
-                f"fraction_bits={bits} makes a tensor core: it has an accumulator format, adds exact products "
-                "block after block and is not compensated; drop fraction_bits or what contradicts it"
-            )
-        # A term is below 4 * 2^F: the sum of L products and c must stay an exact 64-bit integer.
-        if (4 * self.block + 2) << bits >= 1 << 63:
-            raise ValueError(
-                f"fraction_bits={bits} with block={self.block}: the sum of a block would not fit 63 bits; "
-                "lower one of the two"
-            )
-        if self.zero_exponent is not None and self.zero_exponent > accumulator.emin:
-            raise ValueError(
-                f"zero_exponent={self.zero_exponent}: a zero aligns below every number; choose at most the "
-                f"emin of {accumulator.name}, {accumulator.emin}"
-            )
-        own = self.out_format or accumulator
-        if self.nan_bits is not None and not _is_nan(self.nan_bits, own):
-            raise ValueError(
-                f"nan_bits={self.nan_bits:#x}: not a NaN of {own.name}; the canonical one is {own.nan_bits:#x}"
-            )
-
-    def _check_plain(self) -> None:
-        for field, default in _TENSOR_CORE_FIELDS.items():
-            if getattr(self, field) != default:
-                raise ValueError(
-                    f"{field}={getattr(self, field)!r} without fraction_bits: it describes a tensor core; "
-                    "drop it, or say fraction_bits"
-                )
-        if self.is_exact and (self.order != "sequential" or self.products or self.compensated):
-            raise ValueError(
-                "accumulator=None is an exact sum, which has no order, no rounded products and nothing to "
-                "compensate; drop these, or choose an accumulator"
-            )
-        if self.accumulator is not None and self.products and not _contains(self.accumulator, self.products):
-            raise ValueError(
-                f"products={self.products.name} with the accumulator {self.accumulator.name}: a product is rounded "
-                "to numbers that the accumulator holds, or not at all; use fused=True"
-            )
-        if self.compensated and (self.order != "sequential" or self.fused):
-            raise ValueError(
-                "compensated=True: Kahan's algorithm adds rounded products in order of k; use "
-                "order='sequential' and fused=False"
-            )
-        if self.order == "pairwise" and self.fused:
-            raise ValueError(
-                "fused=True with order='pairwise': the leaves of the tree are rounded; use fused=False"
-            )
-
-    def _check_inputs(self) -> None:
-        if not isinstance(self.inputs, tuple) or not self.inputs:
-            raise ValueError(f"inputs={self.inputs!r}: pass a tuple of at least one operand format")
-        for fmt in self.inputs:
-            if self.accumulator is not None and not _contains(self.accumulator, fmt):
-                raise ValueError(
-                    f"inputs with {fmt.name}: {self.accumulator.name}, the accumulator, does not hold all of its "
-                    "values; widen the accumulator"
-                )
 
     @property
     def is_tensor_core(self) -> bool:
@@ -307,20 +203,6 @@ class Datapath:
             f"{self.block} exact products and the accumulator cut to {self.fraction_bits} fraction bits, summed, "
             f"rounded {direction} to {self.accumulator.name}"
         )
-
-
-def _contains(wide: Format, narrow: Format) -> bool:
-    """Whether every number of one format is a number of another."""
-    return (
-        narrow.precision <= wide.precision
-        and narrow.emax <= wide.emax
-        and narrow.emin - narrow.fraction_bits >= wide.emin - wide.fraction_bits
-        and (wide.subnormals or (narrow.emin >= wide.emin and not narrow.subnormals))
-    )
-
-
-def _is_nan(bits: int, fmt: Format) -> bool:
-    return fmt.max_bits < bits < fmt.sign_bit and bits != fmt.inf_bits
 
 
 _WIDE_INPUTS = (binary16, binary32, bfloat16, tf32, e4m3, e5m2)

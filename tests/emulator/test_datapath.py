@@ -154,6 +154,17 @@ def test_impossible_datapaths_are_refused_in_one_line(fields: dict[str, object],
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.parametrize("fields, message", [
+    ({"accumulator": "binary16"}, "accumulator='binary16': pass a Format, such as"),
+    ({"products": "half"}, "products='half': pass a Format"),
+    ({"out_format": 16}, "out_format=16: pass a Format"),
+    ({"inputs": ("binary16",)}, "inputs='binary16': pass a Format"),
+])  # fmt: skip
+def test_names_are_no_formats(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        Datapath("mine", **fields)  # type: ignore[arg-type]
+
+
 def test_the_largest_fraction_is_taken() -> None:
     assert Datapath("wide", fraction_bits=56, block=16).fraction_bits == 56  # 66 * 2^56 < 2^63
     assert Datapath("wide", fraction_bits=60).fraction_bits == 60  # 6 * 2^60 < 2^63
