@@ -6,6 +6,7 @@ accumulator that the tiles are not made for, are computed again by the integer l
 
 from __future__ import annotations
 
+import threading
 from functools import cache
 from typing import Any
 
@@ -14,8 +15,7 @@ import numpy.typing as npt
 from numba.core import types
 
 from fp16sim.emulator.kernels import dot
-from fp16sim.emulator.kernels.blocks import aligned, matrix
-from fp16sim.emulator.kernels.gemm import _workspace
+from fp16sim.emulator.kernels.blocks import matrix
 from fp16sim.emulator.kernels.half import widen_half
 from fp16sim.emulator.kernels.integer import NEAREST_EVEN, TOWARD_ZERO, Spec
 from fp16sim.emulator.kernels.jit import jit
@@ -30,8 +30,9 @@ from fp16sim.emulator.kernels.tensorcore_tile import (
     multiply_blocks,
     pack_exponents,
 )
+from fp16sim.emulator.kernels.workspace import aligned, workspace
 
-__all__ = ["core_name", "multiply"]
+__all__ = ["core_name", "multiply", "product_of"]
 
 Array = npt.NDArray[Any]
 
@@ -68,13 +69,22 @@ def _is_half(spec: Spec) -> bool:
     return (spec.precision, spec.emin, spec.inf_bits, spec.no_subnormals) == (11, -14, 0x7C00, 0)
 
 
+_compiling = threading.Lock()
+
+
+def product_of(core: str, result: str) -> Any:
+    """Give the compiled product of a core with one type of result; of several threads one compiles."""
+    with _compiling:
+        return _write_product(core, result)
+
+
 @cache
-def _product(core: str, result: str) -> Any:
+def _write_product(core: str, result: str) -> Any:
     """Compile the loops around the tiles of a core."""
     block = core_of(core).block
 
     @jit
-    def multiply(a_array, b_array, c_array, out_array, special_rows, special_columns, workspace):
+    def multiply(a_array, b_array, c_array, out_array, special_rows, special_columns, work):
         # As variables, so that numba compiles packing once and not for each literal.
         rows, columns, panel = np.intp(ROWS), np.intp(COLUMNS), np.intp(PANEL)
         m, n = out_array.shape
@@ -83,10 +93,10 @@ def _product(core: str, result: str) -> Any:
         b, b_k, b_column = matrix(b_array)
         c, c_row, c_column = matrix(c_array)
         out, out_row, _ = matrix(out_array)
-        a_panels, a_exponents = pointer("float32", workspace), pointer("int32", workspace + _A_EXPONENTS)
-        b_panels = pointer("float32", workspace + _B_PANELS)
-        b_exponents = pointer("int16", workspace + _B_EXPONENTS)
-        tiles = pointer("float32", workspace + _TILES)
+        a_panels, a_exponents = pointer("float32", work), pointer("int32", work + _A_EXPONENTS)
+        b_panels = pointer("float32", work + _B_PANELS)
+        b_exponents = pointer("int16", work + _B_EXPONENTS)
+        tiles = pointer("float32", work + _TILES)
         for j in range(0, n, _WIDTH):
             width = min(_WIDTH, n - j)
             across = (width + columns - 1) // columns
@@ -162,8 +172,8 @@ def multiply(a: Array, b: Array, c: Array | None, out: Array, rules: dot.Rules) 
     row_panels = np.zeros(-(-out.shape[0] // PANEL), np.bool_)
     column_panels = np.zeros(-(-out.shape[1] // COLUMNS), np.bool_)
     left, right = _filled(a, 1, rules.piece), _filled(b, 0, rules.piece)
-    _product(core_name(rules), place.dtype.name)(
-        left, right, start, place, row_panels, column_panels, _workspace.reserve(_END)
+    product_of(core_name(rules), place.dtype.name)(
+        left, right, start, place, row_panels, column_panels, workspace.reserve(_END)
     )
     if row_panels.any() or column_panels.any() or special_rows.any():
         _again(a, b, c, out, rules, special_rows)

@@ -273,7 +273,7 @@ with np.load(sys.argv[1]) as cases:
         tensorcore.multiply(a, b, c, out, rules_of(path, binary16, path.start_format))
         wrong[name] = int(np.count_nonzero(out != expected))
 products = [
-    tensorcore._product(tensorcore.core_name(rules_of(path, binary16, path.start_format)), out)
+    tensorcore.product_of(tensorcore.core_name(rules_of(path, binary16, path.start_format)), out)
     for path in map(DATAPATHS.get, sys.argv[3:])
     for out in ["uint16" if path.start_format == binary16 else "float32"]
 ]
