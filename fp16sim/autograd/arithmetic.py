@@ -14,9 +14,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fp16sim.emulator import arithmetic as binary16
-from fp16sim.emulator import float32_functions, functions, reductions
-from fp16sim.emulator import matmul as products
+from fp16sim.emulator import (
+    arithmetic as binary16,
+    float32_functions,
+    functions,
+    matmul as products,
+    reductions,
+)
 
 __all__ = ["Arithmetic", "Array", "round_array"]
 

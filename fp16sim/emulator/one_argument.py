@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from fp16sim.emulator import activation_functions as activations
-from fp16sim.emulator import elementary
+from fp16sim.emulator import activation_functions as activations, elementary
 from fp16sim.emulator.double_double import DoubleDouble
 
 __all__ = ["FUNCTIONS", "OneArgument"]

@@ -7,8 +7,7 @@ import re
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import fp16sim as fs
 from fp16sim.emulator.formats import (

@@ -12,8 +12,7 @@ import gmpy2
 import pytest
 from fp16sim_oracles import edges, mpfr, softfloat
 from fp16sim_oracles.comparison import FORMATS, RULES, difference, f64
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from fp16sim.emulator import reference as ref
 from fp16sim.emulator.flags import DIVIDE_BY_ZERO, INEXACT, INVALID, OVERFLOW, SUBNORMAL, UNDERFLOW
