@@ -176,12 +176,9 @@ def cumsum(
     bits = bits.reshape(shape)
     view = _reduced(shape, 0 if axis is None else axis, False)
     writable(out, target, shape, (bits,))
-    cube = view.cube(bits)
-    outcome = backends.current().cumulative_sum(cube, fmt, path, target, watching())
+    outcome = backends.current().cumulative_sum(view.cube(bits), fmt, path, target, watching())
     record("cumsum", outcome)
-    moved = [n for i, n in enumerate(shape) if i not in view.axes]
-    last = outcome.bits.reshape(*moved, view.terms)
-    return delivered(np.moveaxis(last, -1, view.axes[0]), None, target, shape, out)
+    return delivered(np.ascontiguousarray(outcome.bits).reshape(shape), None, target, shape, out)
 
 
 def softmax(
