@@ -328,7 +328,7 @@ def _geometry(
 
 
 def _entries(name: str, value: Steps, dimensions: int) -> tuple[int, ...]:
-    entries = (value,) * dimensions if isinstance(value, (int, np.integer)) else tuple(value)
+    entries = tuple(value) if isinstance(value, Sequence) else (value,) * dimensions
     if len(entries) != dimensions or not all(
         isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in entries
     ):
