@@ -17,7 +17,6 @@ from fp16sim.emulator.kernels.workspace import workspace
 __all__ = ["gemm"]
 
 Array = npt.NDArray[Any]
-_workspace = workspace  # tensorcore.py
 
 
 def gemm(kind: str, a: Array, b: Array, c: Array | None, out: Array) -> None:

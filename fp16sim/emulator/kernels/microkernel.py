@@ -67,12 +67,12 @@ class Kind:
         return self.vectors * lanes_of(self.carrier)
 
 
-def fused(a: Vector, b: Vector, accumulator: Vector) -> Vector:
-    """Accumulate in float32; a product of two binary16 numbers is exact there, so fused or not is one."""
+def exact_products(a: Vector, b: Vector, accumulator: Vector) -> Vector:
+    """Round the sum only: a product of two binary16 numbers is exact in float32, so fused or not is one."""
     return a.multiply_add(b, accumulator)
 
 
-def fused_once(a: Vector, b: Vector, accumulator: Vector) -> Vector:
+def fused(a: Vector, b: Vector, accumulator: Vector) -> Vector:
     """Round a * b + accumulator to the carrier once."""
     return a.fused(b, accumulator)
 
@@ -112,22 +112,22 @@ def half_fused_full_range(a: Vector, b: Vector, accumulator: Vector) -> Vector:
 _MANY = REGISTER_BITS == 512  # 32 registers, not 16
 
 KINDS = {
-    "float32": Kind("uint16", "float32", 14 if _MANY else 6, 2, fused),
+    "float32": Kind("uint16", "float32", 14 if _MANY else 6, 2, exact_products),
     "single": Kind("float32", "float32", 12 if _MANY else 6, 2, unfused),
     "double": Kind("float64", "float64", 12 if _MANY else 6, 2, unfused),
     "float16": Kind("uint16", "float32", 6 if _MANY else 3, 2, half, half_full_range),
     "float16_fma": Kind("uint16", "float64", 8 if _MANY else 4, 2, half_fused, half_fused_full_range),
 }
 
-if HAS_HALF_ARITHMETIC:
-    KINDS["float16 in registers"] = Kind("uint16", "float16", 12, 2, unfused)
-    KINDS["float16_fma in registers"] = Kind("uint16", "float16", 14, 2, fused_once)
+if HAS_HALF_ARITHMETIC:  # the whole range, at the speed of float32 and more
+    KINDS["float16 native"] = Kind("uint16", "float16", 12, 2, unfused)
+    KINDS["float16_fma native"] = Kind("uint16", "float16", 14, 2, fused)
 
 
 def fastest(kind: str) -> str:
     """Name the kind that has the same roundings and is the fastest on this processor."""
-    direct = f"{kind} in registers"
-    return direct if direct in KINDS else kind
+    native = f"{kind} native"
+    return native if native in KINDS else kind
 
 
 @intrinsic(prefer_literal=True)
