@@ -239,13 +239,17 @@ def _presets() -> tuple[Datapath, ...]:
     """Every datapath that has a name.
 
     Sources of the tensor cores: P. Xie et al., Bit-accurate modeling of GPU matrix multiply-accumulate units, arXiv
-    2511.10909, and its program MMA-Sim, whose exponents of zero these are; F. A. Khattak and M. Mikaitis, Accurate
-    models of NVIDIA tensor cores, arXiv 2512.07004; M. Fasi, N. J. Higham, M. Mikaitis and S. Pranesh, Numerical
-    behavior of NVIDIA tensor cores, PeerJ CS 2021. V100, A100 and H100 equal published results of the cards;
-    Turing's block of 8 has one source (MMA-Sim). ``h100`` and ``blackwell`` are mma.sync; wgmma and tcgen05 differ
-    where they have presets of their own, and 8-bit operands on Hopper are wgmma's. Where Khattak and Mikaitis read
-    the float16 accumulators otherwise, ``replace(path, zero_exponent=..., normalized_accumulator=True)`` with -19
-    (V100), -20 (A100), -21 (H100) gives their reading.
+    2511.10909, and its program MMA-Sim; F. A. Khattak and M. Mikaitis, Accurate models of NVIDIA tensor cores, arXiv
+    2512.07004; M. Fasi, N. J. Higham, M. Mikaitis and S. Pranesh, Numerical behavior of NVIDIA tensor cores, PeerJ
+    CS 2021. V100, A100 and H100 equal published results of the cards; Turing's block of 8 has one source (MMA-Sim).
+    ``h100`` and ``blackwell`` are mma.sync; wgmma and tcgen05 have presets of their own where they differ, and
+    8-bit operands on Hopper are wgmma's.
+
+    The sources disagree on the exponent by which a zero aligns in a float16 accumulator, which shows only where
+    products of about 2^-25 meet others below 2^-43 (V100), 2^-45 (Turing to Ada) or 2^-47 (Hopper, Blackwell).
+    Here it is -20, -21 and -22, and -133 for wgmma and tcgen05. MMA-Sim 2.1.1 has -19, -20 and -21, for wgmma and
+    tcgen05 too: ``replace(path, zero_exponent=-21)``. Khattak and Mikaitis have the same, and normalise a subnormal
+    accumulator: add ``normalized_accumulator=True``.
     """
     eight = (e4m3, e5m2)
     float32_wide = Datapath("float32:fused", fused=True, inputs=(bfloat16, tf32, *eight))

@@ -290,6 +290,7 @@ KHATTAK = {
     name: replace(as_datapath(name), zero_exponent=floor, normalized_accumulator=True)
     for name, floor in (("v100:float16", -19), ("a100:float16", -20), ("h100:float16", -21))
 }
+MMA_SIM_2_1 = replace(as_datapath("h100:float16"), zero_exponent=-21)
 MMA_SIM_2026_01 = replace(as_datapath("h100:float16"), zero_exponent=None)
 
 
@@ -299,17 +300,19 @@ def power(exponent: int) -> tuple[int, int]:
     return half(2.0**first)[0], half(2.0 ** (exponent - first))[0]
 
 
-@pytest.mark.parametrize("c, exponents, khattak, mma, wgmma, older", [
-    (0.0, (-25, -47), 0, 1, 1, 1),
-    (0.0, (-25, -48), 0, 0, 1, 1),
-    *((2.0**-23, (-25, -k), 3, 2, 2, 2) for k in range(40, 47)),
+@pytest.mark.parametrize("c, exponents, khattak, newest, mma, wgmma, older", [
+    (0.0, (-25, -46), 1, 1, 1, 1, 1),
+    (0.0, (-25, -47), 0, 0, 1, 1, 1),
+    (0.0, (-25, -48), 0, 0, 0, 1, 1),
+    *((2.0**-23, (-25, -k), 3, 2, 2, 2, 2) for k in range(40, 47)),
 ])  # fmt: skip
 def test_tiny_products_in_float16_accumulators(
-    c: float, exponents: tuple[int, int], khattak: int, mma: int, wgmma: int, older: int
+    c: float, exponents: tuple[int, int], khattak: int, newest: int, mma: int, wgmma: int, older: int
 ) -> None:
     a, b = map(list, zip(*map(power, exponents), strict=True))
     readings = [
         (KHATTAK["h100:float16"], khattak),
+        (MMA_SIM_2_1, newest),
         (as_datapath("h100:float16"), mma),
         (as_datapath("blackwell:float16"), mma),
         (as_datapath("h100_wgmma:float16"), wgmma),
