@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+import fp16sim as fs
 from fp16sim.emulator.datapath import Datapath, as_datapath
 from fp16sim.emulator.flags import INEXACT, INVALID, OVERFLOW, SUBNORMAL, UNDERFLOW
 from fp16sim.emulator.formats import bfloat16, binary16, binary32, e5m2
@@ -66,6 +67,19 @@ def mismatches(card: str, count: int, path: Datapath) -> int:
 @pytest.mark.parametrize("name", [card.lower() + suffix for card in CARDS for suffix in ("", ":float16")])
 def test_results_of_cards_a_sample(name: str) -> None:
     assert mismatches(name.removesuffix(":float16").upper(), 200, as_datapath(name)) == 0
+
+
+@pytest.mark.parametrize("card", CARDS)
+@pytest.mark.parametrize("kind, suffix", [("d32", ""), ("d16", ":float16")])
+def test_matmul_gives_all_results_of_cards(card: str, kind: str, suffix: str) -> None:
+    data = vectors(card)
+    start = data["c"].astype(data[kind].dtype).reshape(-1, 1, 1)
+    result = fs.matmul(
+        data["a"][:, np.newaxis, :], data["b"][:, :, np.newaxis], card.lower() + suffix, c=start
+    )
+    words = f"u{result.dtype.itemsize}"
+    wrong = np.count_nonzero(result.view(words)[:, 0, 0] != data[kind].view(words))
+    assert (result.dtype, len(result), wrong) == (data[kind].dtype, 2000, 0)
 
 
 @pytest.mark.slow
