@@ -22,7 +22,17 @@ from fp16sim.emulator.formats import Format, binary16, binary32, binary64, tf32
 
 Array = npt.NDArray[Any]
 CASES = [(path, fmt) for path in DATAPATHS.values() for fmt in path.inputs]
-FAST = ("float32", "float16", "float16_fma")
+FAST = (
+    "float32",
+    "float16",
+    "float16_fma",
+    "v100",
+    "a100",
+    "h100",
+    "v100:float16",
+    "a100:float16",
+    "h100:float16",
+)
 
 
 def given_arrays(
@@ -193,7 +203,8 @@ def test_any_number_of_threads(name: str, m: int, k: int, n: int, monkeypatch: p
     batch = np.stack([a, a[::-1], a, a, a])
     with on_threads(1):
         one, five = fs.matmul(a, b, path, c=c), fs.matmul(batch, np.stack([b] * 5), path)
-    monkeypatch.setattr(products, "_WORTH_A_THREAD", {True: 1, False: 1})
+    monkeypatch.setattr(products, "_WORTH_A_THREAD", dict.fromkeys(products._WORTH_A_THREAD, 1))
+    monkeypatch.setattr(products, "_WORTH_A_PACKED_THREAD", 1)
     for threads in (2, 4):
         with on_threads(threads):
             assert len(products._shares((1, m, n), k, 1)) >= min(2, max(m, n))

@@ -28,7 +28,9 @@ Convert = Callable[[Array, Format, Format], Array]
 Tile = Callable[[Array, Array, Array | None, Array], Counts | None]
 """Fills its last argument, (m, n), from (m, k), (k, n) and the accumulator input; counts if it was made to."""
 
-_WORTH_A_THREAD = {True: 1 << 25, False: 1 << 16}  # multiply-accumulates, of fast kernels and of the others
+_WORTH_A_THREAD = {"": 1 << 16, "tensor core": 1 << 22}
+_WORTH_A_PACKED_THREAD = 1 << 25
+"""Multiply-accumulates below which another thread costs more than it gains, by the kind of kernel."""
 
 
 def fast_kind(fmt: Format, path: Datapath) -> str:
@@ -79,7 +81,7 @@ def matmul_tiles(
                 counts += raised
         return counts
 
-    shares = _shares(out.shape, a.shape[2], _WORTH_A_THREAD[kind != ""])
+    shares = _shares(out.shape, a.shape[2], _WORTH_A_THREAD.get(kind, _WORTH_A_PACKED_THREAD))
     counted = threads.run([lambda share=share: fill(share) for share in shares])  # type: ignore[misc]
     return sum(counted, np.zeros(dot.SWAMPED + 1, np.int64)) if counting else None
 
@@ -93,10 +95,8 @@ def sums(
         total = np.zeros((outer, inner), path.start_format.uint)
         return _carried(loop, a, total, fmt, path.start_format, out_format, convert), None
     out = np.empty((outer * inner, 1), out_format.uint)
-    counts = np.zeros(dot.SWAMPED + 1, np.int64)
-    start = np.zeros(out.shape, path.start_format.uint)
-    rows = np.ascontiguousarray(np.swapaxes(a, 1, 2)).reshape(outer * inner, n)
-    dot.dot_loop(rows, np.empty((0, 0), a.dtype), start, out, counts, rules_of(path, fmt, out_format))
+    rows = np.swapaxes(a, 1, 2).reshape(outer * inner, n)
+    counts = dot.dot_products(rows, None, None, out, rules_of(path, fmt, out_format))
     return out.reshape(outer, inner), counts if counting else None
 
 
@@ -163,13 +163,7 @@ def _complete_tile(fmt: Format, path: Datapath, out_format: Format) -> Tile:
     rules = rules_of(path, fmt, out_format)
 
     def tile(a: Array, b: Array, c: Array | None, out: Array) -> Counts:
-        counts = np.zeros(dot.SWAMPED + 1, np.int64)
-        start = np.zeros(out.shape, path.start_format.uint) if c is None else c
-        place = np.empty(out.shape, out.dtype)
-        contiguous = (np.ascontiguousarray(x) for x in (a, b, start))
-        dot.dot_loop(*contiguous, place, counts, rules)
-        out[...] = place
-        return counts
+        return dot.dot_products(a, b, c, out, rules)
 
     return tile
 
