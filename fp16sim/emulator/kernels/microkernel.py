@@ -116,7 +116,7 @@ KINDS = {
     "single": Kind("float32", "float32", 12 if _MANY else 6, 2, unfused),
     "double": Kind("float64", "float64", 12 if _MANY else 6, 2, unfused),
     "float16": Kind("uint16", "float32", 6 if _MANY else 3, 2, half, half_full_range),
-    "float16_fma": Kind("uint16", "float64", 8 if _MANY else 4, 2, half_fused, half_fused_full_range),
+    "float16_fma": Kind("uint16", "float64", 8 if _MANY else 5, 2, half_fused, half_fused_full_range),
 }
 
 if HAS_HALF_ARITHMETIC:  # the whole range, at the speed of float32 and more

@@ -9,6 +9,7 @@ Source and target are pointers (simd.py), whose types say what is converted; ste
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from numba.core import types
@@ -25,27 +26,45 @@ SLACK = 8
 
 
 def convert(values: Vector, source: str, target: str) -> Vector:
-    """Convert values of one place in memory to those of another; a NaN becomes canonical.
+    """Convert values of one place in memory to those of another.
 
     float64 goes to binary16 through float32: it must hold a binary16 number.
     """
-    if source == target == "uint16":
-        return (values & 0x7FFF).greater(0x7C00).choose(0x7E00, values)
+    if source == target:
+        return values
     if target == "uint16":
         return narrow(values.to_float(32))
     numbers = widen(values) if source == "uint16" else values
-    return canonical(numbers).to_float(32 if target == "float32" else 64)
+    return numbers.to_float(32 if target == "float32" else 64)
 
 
 @intrinsic(prefer_literal=True)
 def copy(typing: Any, source: Any, target: Any, count: Any) -> Any:
     """Copy `count` (a literal) consecutive values, converting them."""
+    return emitted_copy(source, target, count, convert)
+
+
+@intrinsic(prefer_literal=True)
+def deliver(typing: Any, source: Any, target: Any, count: Any) -> Any:
+    """Copy as `copy` does, with the canonical NaN in the place of any other."""
+
+    def finish(values: Vector, source: str, target: str) -> Vector:
+        result = convert(values, source, target)
+        if target == "uint16":
+            return (result & 0x7FFF).greater(0x7C00).choose(0x7E00, result) if source == target else result
+        return canonical(result)
+
+    return emitted_copy(source, target, count, finish)
+
+
+def emitted_copy(source: Any, target: Any, count: Any, conversion: Callable[..., Vector]) -> Any:
+    """Give the signature and the code of a copy."""
     if not isinstance(count, types.IntegerLiteral):
         return None
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         values = load(builder, args[0], source.dtype.name, count.literal_value)
-        store(convert(values, source.dtype.name, target.dtype.name), args[1])
+        store(conversion(values, source.dtype.name, target.dtype.name), args[1])
         return context.get_dummy_value()
 
     return types.void(source, target, count), generate
@@ -126,7 +145,7 @@ def load_tiles(source, row_step, column_step, m, n, rows, columns, tiles):
 
 @jit
 def store_tiles(tiles, rows, columns, m, n, target, row_step):
-    """Put tiles together again, rounding to the target's type."""
+    """Put tiles together again, rounding to the target's type; a NaN becomes the canonical one."""
     across = (n + columns - 1) // columns
     for i in range(m):
         first = advance(tiles, i // rows * across * rows * columns + i % rows * columns)
@@ -136,6 +155,6 @@ def store_tiles(tiles, rows, columns, m, n, target, row_step):
             width = min(columns, n - q * columns)
             whole = width // 8 * 8
             for j in range(0, whole, 8):
-                copy(advance(source, j), advance(place, j), 8)
+                deliver(advance(source, j), advance(place, j), 8)
             for j in range(whole, width):
-                copy(advance(source, j), advance(place, j), 1)
+                deliver(advance(source, j), advance(place, j), 1)
