@@ -48,6 +48,8 @@ def __getattr__(name: str) -> Any:
         return value
     if name in _SUBPACKAGES:
         return import_module(f"fp16sim.{name}")
+    if name.startswith("__"):  # the import system and inspection ask for these
+        raise AttributeError(f"fp16sim has no {name!r}")
     from fp16sim.emulator.formats import nearest_name
 
     raise AttributeError(f"fp16sim has no {name!r}: {nearest_name(name, __all__)}")

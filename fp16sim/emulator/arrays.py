@@ -107,8 +107,11 @@ def format_of_operands(operands: tuple[Any, ...], given: Any) -> Format:
 def encoded(x: Any, fmt: Format) -> Encodings:
     """Give the encodings of an operand of that format; a Python number or list is rounded to nearest first.
 
-    They share the memory and the strides of the array if its dtype is the format's own.
+    A finite number that would become infinite there is refused: 3388 / 524288 is no zero. Encodings share the
+    memory and the strides of the array if its dtype is the format's own.
     """
+    if type(x) is np.ndarray and x.dtype == fmt.dtype and not fmt.is_carried:
+        return x.view(fmt.uint)
     array = as_values(x)
     backend = backends.current()
     if isinstance(x, (np.ndarray, np.generic)):
@@ -135,9 +138,17 @@ def encoded(x: Any, fmt: Format) -> Encodings:
         return found.bits.reshape(array.shape)
     if array.dtype.kind in "biu":
         words = array.astype(np.uint64 if array.dtype == np.uint64 else np.int64).reshape(-1)
-        return backend.convert_integers(words, fmt, Rounding()).bits.reshape(array.shape)
-    flat = np.ascontiguousarray(array, np.float64).reshape(-1).view(np.uint64)
-    return backend.convert(flat, binary64, fmt, Rounding()).bits.reshape(array.shape)
+        bits = backend.convert_integers(words, fmt, Rounding()).bits.reshape(array.shape)
+    else:
+        flat = np.ascontiguousarray(array, np.float64).reshape(-1).view(np.uint64)
+        bits = backend.convert(flat, binary64, fmt, Rounding()).bits.reshape(array.shape)
+    beyond = ((bits & (fmt.sign_bit - 1)) > fmt.max_bits) & np.isfinite(array)
+    if beyond.any():
+        raise ValueError(
+            f"{array[beyond].flat[0]} is beyond {fmt.name}, whose largest finite value is {fmt.max_finite}; scale the "
+            f"operands, or pass fp16sim.round_to(x, {fmt.name!r}) if infinity is meant"
+        )
+    return bits
 
 
 def broadcast(*arrays: npt.NDArray[Any]) -> tuple[tuple[int, ...], list[npt.NDArray[Any]]]:

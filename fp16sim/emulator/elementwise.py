@@ -13,7 +13,7 @@ from fp16sim.emulator.arrays import broadcast, delivered, encoded, format_of_ope
 from fp16sim.emulator.backends.base import Draws, Outcome
 from fp16sim.emulator.formats import Format, nearest_name
 from fp16sim.emulator.random_bits import key_of
-from fp16sim.emulator.rounding import Rounding, as_rounding
+from fp16sim.emulator.rounding import Rounding
 
 __all__ = ["RoundingOptions", "elementwise", "on_encodings", "raised_flags", "record", "resolve", "watching"]
 
@@ -35,6 +35,10 @@ class RoundingOptions(TypedDict, total=False):
 
 
 _OPTIONS = tuple(RoundingOptions.__annotations__)
+_TWO = ("add", "subtract", "multiply", "divide", "ieee_remainder", "minimum", "maximum", "nextafter")
+ARITY = {"sqrt": 1, "rint": 1, "logb": 1, "fma": 3, **dict.fromkeys(_TWO, 2)}
+"""Operands of each operation that `raised_flags` knows."""
+
 _DEFAULT = Rounding()
 
 
@@ -45,25 +49,33 @@ def resolve(options: RoundingOptions, shape: tuple[int, ...]) -> tuple[Rounding,
     unknown = [name for name in options if name not in _OPTIONS]
     if unknown:
         raise TypeError(f"unknown option {unknown[0]!r}: {nearest_name(unknown[0], _OPTIONS)}")
-    mode = options.get("rounding", "nearest_even")
-    given = options.get("random_bits")
-    seed = options.get("seed")
-    rule = as_rounding(
-        mode,
-        options.get("subnormals", "gradual"),
+    subnormals: Any = options.get("subnormals", "gradual")
+    if subnormals in (True, False):  # NumPy's too
+        subnormals = "gradual" if subnormals else "flush"
+    saturate = options.get("saturate", False)
+    if saturate not in (True, False):
+        raise ValueError(f"saturate={saturate!r}: it is on or off; pass True or False")
+    rule = Rounding(
+        options.get("rounding", "nearest_even"),
+        subnormals,
         options.get("inputs", "keep"),
-        options.get("saturate", False),
+        bool(saturate),
         options.get("tininess", "after"),
-        0 if given is not None else seed,
     )
-    if mode != "stochastic":
-        return rule, None
+    return rule, _draws(options, shape) if rule.mode == "stochastic" else None
+
+
+def _draws(options: RoundingOptions, shape: tuple[int, ...]) -> Draws:
+    """Find where stochastic rounding takes its bits."""
+    given, seed = options.get("random_bits"), options.get("seed")
     if given is not None:
         bits = np.asarray(given)
         if bits.size and (bits.dtype.kind not in "iu" or bits.min() < 0 or bits.max() >= 2**32):
             raise ValueError("random_bits: 32 for each result; pass integers in [0, 2**32)")
-        return rule, np.ascontiguousarray(np.broadcast_to(bits.astype(np.uint32), shape)).reshape(-1)
-    return rule, key_of(_word("seed", seed), _word("call", options.get("call", 0)))
+        return np.ascontiguousarray(np.broadcast_to(bits.astype(np.uint32), shape)).reshape(-1)
+    if seed is None:
+        raise ValueError("seed=None: stochastic rounding draws random bits; pass seed=0 or another integer")
+    return key_of(_word("seed", seed), _word("call", options.get("call", 0)))
 
 
 def _word(name: str, value: Any) -> int:
@@ -122,9 +134,15 @@ def raised_flags(
 ) -> npt.NDArray[np.uint8]:
     """Give the flags that each element of an operation raises, as the bits of ``flags.FLAG_NAMES``.
 
+    `operation` is one of `ARITY`; operands and options are those of the function of that name.
+
     >>> raised_flags("divide", [1.0, 1.0, 0.0], [0.0, 3.0, 0.0]).tolist()
     [16, 32, 8]
     """
+    if operation not in ARITY:
+        raise ValueError(f"no flags of {operation!r}: {nearest_name(operation, list(ARITY))}")
+    if len(operands) != ARITY[operation]:
+        raise TypeError(f"{operation} of {len(operands)} operands: it takes {ARITY[operation]}; pass as many")
     fmt = format_of_operands(operands, format)
     shape, bits = broadcast(*(encoded(x, fmt) for x in operands))
     rule, draws = resolve(options, shape)

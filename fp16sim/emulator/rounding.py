@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from fp16sim.emulator.formats import nearest_name
 
-__all__ = ["MODES", "Rounding", "as_rounding", "round_fraction"]
+__all__ = ["MODES", "Rounding", "round_fraction"]
 
 MODES = (
     "nearest_even",
@@ -69,23 +68,6 @@ class Rounding:
             if value not in valid:
                 shown = "rounding" if field == "mode" else field
                 raise ValueError(f"unknown {shown} {value!r}: {nearest_name(value, valid)}")
-
-
-def as_rounding(
-    rounding: str, subnormals: Any, inputs: str, saturate: bool, tininess: str, seed: int | None
-) -> Rounding:
-    """Check the keyword arguments of a public function and gather them.
-
-    ``subnormals`` also takes True and False, NumPy's too, for gradual and flush. Stochastic rounding needs a seed.
-    """
-    if subnormals in (True, False):
-        subnormals = "gradual" if subnormals else "flush"
-    if saturate not in (True, False):
-        raise ValueError(f"saturate={saturate!r}: it is on or off; pass True or False")
-    rule = Rounding(rounding, subnormals, inputs, bool(saturate), tininess)
-    if rounding == "stochastic" and seed is None:
-        raise ValueError("seed=None: stochastic rounding draws random bits; pass seed=0 or another integer")
-    return rule
 
 
 def round_fraction(magnitude: Fraction, negative: bool, mode: str, random_bits: int | None = None) -> int:

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import fp16sim as fs
+from fp16sim.emulator.elementwise import raised_flags
 from fp16sim.emulator.flags import FLAG_NAMES
 from fp16sim.emulator.rounding import MODES
 
@@ -109,3 +110,14 @@ def test_a_sum_of_ones_stalls_and_is_counted() -> None:
 def test_unknown_events_are_refused_by_name() -> None:
     with fs.count_events() as events, pytest.raises(AttributeError, match="events have overflow, underflow"):
         _ = events.overflows
+
+
+def test_flags_of_each_element_and_what_is_refused() -> None:
+    flags = raised_flags("divide", [1.0, 1.0, 0.0], [0.0, 3.0, 0.0])
+    assert flags.tolist() == [
+        1 << FLAG_NAMES.index(name) for name in ("divide_by_zero", "inexact", "invalid")
+    ]
+    with pytest.raises(ValueError, match="no flags of 'ad': did you mean 'add'"):
+        raised_flags("ad", 1.0, 2.0)
+    with pytest.raises(TypeError, match="add of 1 operands: it takes 2"):
+        raised_flags("add", 1.0)

@@ -130,6 +130,10 @@ def test_pytorch_63482_a_small_quotient_of_halves() -> None:
         fs.divide(np.float16(3388 / 16), np.float16(524288 / 16)),
     ):
         assert float(result) == float(quotient) != 0.0
+    with pytest.raises(
+        ValueError, match=r"524288\.0 is beyond binary16, whose largest finite value is 65504"
+    ):
+        fs.divide(np.float16(3388), 524288.0)  # not 0, as it were with an infinite divisor
 
 
 def test_fma_rounds_once() -> None:
