@@ -45,7 +45,7 @@ def spec_of(fmt: Format, rounding: Rounding = _PLAIN, key: int = 0) -> Spec:
 
 @lru_cache(maxsize=256)
 def rules_of(datapath: Datapath, operands: Format, result: Format) -> dot.Rules:
-    """Write a datapath as the integers that `kernels.dot.dot_loop` takes.
+    """Write a datapath as the integers that `kernels.dot.dot_products` takes.
 
     Raises
     ------

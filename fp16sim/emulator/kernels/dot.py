@@ -6,9 +6,10 @@ are counted on the way. Equal to `reference_dot.py` on every input.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from fp16sim.emulator.kernels import wide
 from fp16sim.emulator.kernels.integer import (
@@ -40,6 +41,7 @@ __all__ = [
     "SWAMPED",
     "Rules",
     "dot_loop",
+    "dot_products",
 ]
 
 SEQUENTIAL, PAIRWISE, PIECES, COMPENSATED, BLOCKS, EXACT = range(6)
@@ -49,6 +51,9 @@ SWAMPED = 6
 
 NEVER = -10_000
 """An exponent below all that occur."""
+
+# For arguments: numba compiles a function anew for each literal that it is called with.
+_ZERO, _NO = np.int64(0), np.bool_(False)
 
 
 class Rules(NamedTuple):
@@ -112,8 +117,8 @@ def round_term(kind, negative, significand, exponent, spec):
     if kind >= QUIET:
         return not_a_number(spec, kind == SIGNALLING)
     if kind == INFINITE:
-        return infinity(negative, spec, 0)
-    return round_pack(negative, significand, exponent, False, spec, 0)
+        return infinity(negative, spec, _ZERO)
+    return round_pack(negative, significand, exponent, _NO, spec, _ZERO)
 
 
 @jit
@@ -132,14 +137,14 @@ def round_sum(total, kind, negative, significand, exponent, spec, counts):
     t_kind, t_negative, t_significand, t_exponent = unpack(total, spec)
     if kind == FINITE and t_kind == FINITE:
         bits, raised = sum_exactly(
-            t_negative, t_significand, t_exponent, negative, significand, exponent, spec, 0
+            t_negative, t_significand, t_exponent, negative, significand, exponent, spec, _ZERO
         )
     elif kind >= QUIET or t_kind >= QUIET:
         bits, raised = not_a_number(spec, kind == SIGNALLING or t_kind == SIGNALLING)
     elif kind == INFINITE and t_kind == INFINITE and negative != t_negative:
-        bits, raised = not_a_number(spec, True)
+        bits, raised = not_a_number(spec, not _NO)
     else:
-        bits, raised = infinity(negative if kind == INFINITE else t_negative, spec, 0)
+        bits, raised = infinity(negative if kind == INFINITE else t_negative, spec, _ZERO)
     count(raised, counts)
     return bits
 
@@ -236,13 +241,13 @@ def one_block(a, b, i, j, first, last, total, rules, significands, exponents, co
         if nans or infinities == 3:
             bits, raised = not_a_number(spec, nans != 1)
         else:
-            bits, raised = infinity(infinities == 2, spec, 0)
+            bits, raised = infinity(infinities == 2, spec, _ZERO)
         count(raised, counts)
         return bits
     if largest == NEVER:  # nothing but zeros: the accumulator stays
         if total_significand == 0:
             return spec.sign_bit if negative_zeros and rules.keep_negative_zero else 0
-        bits, raised = round_term(FINITE, total_negative, total_significand, total_exponent, spec)
+        bits, raised = round_term(total_kind, total_negative, total_significand, total_exponent, spec)
         count(raised, counts)
         return bits
 
@@ -275,9 +280,11 @@ def round_block(whole, unit, spec):
     """Round whole * 2^unit: (encoding, flags). An overflow is an infinity in every mode."""
     magnitude = abs(whole)
     spare = magnitude >> 62  # 63 bits are one too many for round_pack: the last becomes the rest
-    bits, raised = round_pack(whole < 0, magnitude >> spare, unit + spare, (spare & magnitude) != 0, spec, 0)
+    bits, raised = round_pack(
+        whole < 0, magnitude >> spare, unit + spare, (spare & magnitude) != 0, spec, _ZERO
+    )
     if raised & OVERFLOW:
-        bits, _ = infinity(whole < 0, spec, 0)
+        bits, _ = infinity(whole < 0, spec, _ZERO)
     return bits, raised
 
 
@@ -318,7 +325,7 @@ def exactly(a, b, i, j, depth, total, rules, digits, counts):
     if nans:
         bits, raised = not_a_number(rules.result, nans != 1)
     elif infinities:
-        bits, raised = infinity(infinities == 2, rules.result, 0)
+        bits, raised = infinity(infinities == 2, rules.result, _ZERO)
     else:
         bits, raised = wide.round_sum(digits, rules.result)
         if negative_zeros:
@@ -342,26 +349,23 @@ def accumulate(a, b, i, j, total, rules, digits, partial, exponents, counts):
             piece = one_by_one(a, b, i, j, first, last, np.int64(0), rules, counts)
             total = add_total(total, piece, rules.accumulator, counts)
     elif rules.order == COMPENSATED:
-        total = compensated(a, b, i, j, 0, depth, total, rules, counts)
+        total = compensated(a, b, i, j, _ZERO, depth, total, rules, counts)
     elif rules.order == BLOCKS:
         for first in range(0, depth, rules.piece):
             last = min(first + rules.piece, depth)
             total = one_block(a, b, i, j, first, last, total, rules, partial, exponents, counts)
     else:
-        total = one_by_one(a, b, i, j, 0, depth, total, rules, counts)
+        total = one_by_one(a, b, i, j, _ZERO, depth, total, rules, counts)
     kind, _, _, _ = unpack(total, rules.accumulator)
     if rules.convert_result:
-        total, raised = convert(total, 0, 0, rules.accumulator, rules.result, 0)
+        total, raised = convert(total, _ZERO, _ZERO, rules.accumulator, rules.result, _ZERO)
         count(raised, counts)
     return rules.nan_bits if kind >= QUIET else total
 
 
 @jit
 def dot_loop(a, b, c, out, counts, rules):
-    """out = c + a @ b on encodings: (m, k), (k, n), (m, n); counts has room for the flags and SWAMPED.
-
-    An empty b makes out[i, 0] the sum of row i of a.
-    """
+    """out = c + a @ b on encodings: (m, k), (k, n), (m, n). An empty b makes out[i, 0] the sum of row i of a."""
     digits = np.zeros(wide.DIGITS, np.int64)
     room = max(64, rules.piece)  # a tree of 2^64 products, a block
     partial = np.zeros(room, np.int64)
@@ -369,3 +373,36 @@ def dot_loop(a, b, c, out, counts, rules):
     for i in range(out.shape[0]):
         for j in range(out.shape[1]):
             out[i, j] = accumulate(a, b, i, j, np.int64(c[i, j]), rules, digits, partial, exponents, counts)
+
+
+def dot_products(
+    a: npt.NDArray[Any],
+    b: npt.NDArray[Any] | None,
+    c: npt.NDArray[Any] | None,
+    out: npt.NDArray[Any],
+    rules: Rules,
+) -> npt.NDArray[np.int64]:
+    """Compute out = c + a @ b as the rules say.
+
+    Parameters
+    ----------
+    a, b : array
+        Encodings of the operands, (m, k) and (k, n), of any strides. b = None: sums of the rows of a, n = 1.
+    c : array or None
+        Encodings of the accumulators' format, (m, n), of the exact sum binary32; None: +0.
+    out : array
+        For encodings of the result's format, (m, n).
+
+    Returns
+    -------
+    array of int64
+        How often each flag was raised, then the number of swamped additions, at SWAMPED.
+    """
+    counts = np.zeros(SWAMPED + 1, np.int64)
+    # One type for all formats: the loop takes seconds to compile.
+    right = np.empty((0, 0), np.uint32) if b is None else np.ascontiguousarray(b, np.uint32)
+    start = np.zeros(out.shape, np.uint32) if c is None else np.ascontiguousarray(c, np.uint32)
+    place = np.empty(out.shape, np.uint32)
+    dot_loop(np.ascontiguousarray(a, np.uint32), right, start, place, counts, rules)
+    out[...] = place
+    return counts

@@ -212,20 +212,16 @@ def _again(
 ) -> None:
     """Compute these rows, and those and the columns with an infinity, with the integer loop; a NaN needs no loop."""
 
-    def compute(a: Array, b: Array, c: Array) -> Array:
-        part = np.empty(c.shape, out.dtype)
-        counts = np.zeros(dot.SWAMPED + 1, np.int64)
-        dot.dot_loop(
-            np.ascontiguousarray(a), np.ascontiguousarray(b), np.ascontiguousarray(c), part, counts, rules
-        )
+    def compute(a: Array, b: Array, c: Array | None) -> Array:
+        part = np.empty((len(a), b.shape[1]), out.dtype)
+        dot.dot_products(a, b, c, part, rules)
         return part
 
-    start = (
-        np.zeros(out.shape, np.uint16 if rules.accumulator.precision == 11 else np.uint32) if c is None else c
-    )
     rows, columns = rows | (_largest(a, 1) == 0x7C00), _largest(b, 0) == 0x7C00
-    out[rows] = compute(a[rows], b, start[rows])
-    out[:, columns] = compute(a, b[:, columns], start[:, columns])
+    if rows.any():
+        out[rows] = compute(a[rows], b, None if c is None else c[rows])
+    if columns.any():
+        out[:, columns] = compute(a, b[:, columns], None if c is None else c[:, columns])
     out[_largest(a, 1) > 0x7C00] = rules.nan_bits
     out[:, _largest(b, 0) > 0x7C00] = rules.nan_bits
 

@@ -45,8 +45,7 @@ def run(
     a: Array, b: Array, c: Array, path: Datapath, fmt: Format, out_format: Format
 ) -> tuple[Array, list[int]]:
     out = np.empty(c.shape, out_format.uint)
-    counts = np.zeros(dot.SWAMPED + 1, np.int64)
-    dot.dot_loop(a, b, c, out, counts, rules_of(path, fmt, out_format))
+    counts = dot.dot_products(a, b if b.shape[1] else None, c, out, rules_of(path, fmt, out_format))
     return out, counts.tolist()
 
 
