@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import prod
 from typing import Any
 
@@ -71,39 +72,13 @@ def matmul(
     """
     fmt, path, target = formats_of((a, b), datapath, format, out_format)
     left, right = encoded(a, fmt), encoded(b, fmt)
-    if left.ndim == 0 or right.ndim == 0:
-        raise ValueError(
-            f"shapes {left.shape} and {right.shape}: matmul takes vectors and matrices; use fp16sim.multiply"
-        )
-    rows = left[np.newaxis, :] if left.ndim == 1 else left
-    columns = right[:, np.newaxis] if right.ndim == 1 else right
-    if rows.shape[-1] != columns.shape[-2]:
-        raise ValueError(
-            f"shapes {left.shape} and {right.shape}: the last axis of a ({rows.shape[-1]}) and the one of b that it "
-            f"meets ({columns.shape[-2]}) must agree; transpose or reshape one"
-        )
-    try:
-        lead = np.broadcast_shapes(rows.shape[:-2], columns.shape[:-2])
-    except ValueError:
-        raise ValueError(
-            f"shapes {left.shape} and {right.shape}: the axes before the last two, {rows.shape[:-2]} and "
-            f"{columns.shape[:-2]}, do not broadcast; reshape one operand"
-        ) from None
-    m, n = rows.shape[-2], columns.shape[-1]
-    shape = (*lead, *(() if left.ndim == 1 else (m,)), *(() if right.ndim == 1 else (n,)))
+    rows, columns, shape = _cubes(left, right)
     start = None if c is None else _start(c, path, shape)
     into = writable(out, target, shape, (left, right) if start is None else (left, right, start))
-
-    if columns.ndim == 2:  # one b for all: the rows of the whole batch are one matrix
-        batch, m = 1, prod(lead) * m
-        lead = (1,)
-        rows = rows.reshape(1, m, rows.shape[-1])
-    else:
-        batch = prod(lead)
-    cube = (batch, m, n)
+    cube = (rows.shape[0], rows.shape[1], columns.shape[2])
     outcome = backends.current().matmul(
-        _batched(rows, lead),
-        _batched(columns, lead),
+        rows,
+        columns,
         None if start is None else start.reshape(cube),
         fmt,
         path,
@@ -160,6 +135,27 @@ def formats_of(
     TypeError
         If the datapath does not take the operands.
     """
+    names = (str, Format, type(None))
+    if (
+        isinstance(given, names)
+        and isinstance(out_format, names)
+        and all(type(x) is np.ndarray for x in operands)
+    ):
+        return _formats_of_dtypes(datapath, given, out_format, *(x.dtype for x in operands))
+    return _formats_of(operands, datapath, given, out_format)
+
+
+@lru_cache(maxsize=256)
+def _formats_of_dtypes(
+    datapath: str | Datapath, given: Any, out_format: Any, *dtypes: np.dtype[Any]
+) -> tuple[Format, Datapath, Format]:
+    """Remember what the dtypes of arrays decide: a small product takes no longer than to find it out."""
+    return _formats_of(tuple(np.empty(0, dtype) for dtype in dtypes), datapath, given, out_format)
+
+
+def _formats_of(
+    operands: tuple[Any, ...], datapath: str | Datapath, given: Any, out_format: Any
+) -> tuple[Format, Datapath, Format]:
     path = as_datapath(datapath)
     doubles = [x for x in operands if isinstance(x, (np.ndarray, np.generic)) and _is_double(x)]
     if doubles and binary64 in path.inputs and given is None:
@@ -178,6 +174,35 @@ def formats_of(
 
 def _is_double(x: npt.NDArray[Any] | np.generic) -> bool:
     return x.dtype.newbyteorder("=") == np.float64
+
+
+def _cubes(left: Encodings, right: Encodings) -> tuple[Encodings, Encodings, tuple[int, ...]]:
+    """Give the operands as (batch, m, k) and (batch, k, n), without a copy if that can be, and the result's shape."""
+    if left.ndim == right.ndim == 2 and left.shape[1] == right.shape[0]:
+        return left[np.newaxis], right[np.newaxis], (left.shape[0], right.shape[1])
+    if left.ndim == 0 or right.ndim == 0:
+        raise ValueError(
+            f"shapes {left.shape} and {right.shape}: matmul takes vectors and matrices; use fp16sim.multiply"
+        )
+    rows = left[np.newaxis, :] if left.ndim == 1 else left
+    columns = right[:, np.newaxis] if right.ndim == 1 else right
+    if rows.shape[-1] != columns.shape[-2]:
+        raise ValueError(
+            f"shapes {left.shape} and {right.shape}: the last axis of a ({rows.shape[-1]}) and the one of b that it "
+            f"meets ({columns.shape[-2]}) must agree; transpose or reshape one"
+        )
+    try:
+        lead = np.broadcast_shapes(rows.shape[:-2], columns.shape[:-2])
+    except ValueError:
+        raise ValueError(
+            f"shapes {left.shape} and {right.shape}: the axes before the last two, {rows.shape[:-2]} and "
+            f"{columns.shape[:-2]}, do not broadcast; reshape one operand"
+        ) from None
+    m, n = rows.shape[-2], columns.shape[-1]
+    shape = (*lead, *(() if left.ndim == 1 else (m,)), *(() if right.ndim == 1 else (n,)))
+    if columns.ndim == 2:  # one b for all: the rows of the whole batch are one matrix
+        return rows.reshape(1, prod(lead) * m, rows.shape[-1]), columns[np.newaxis], shape
+    return _batched(rows, lead), _batched(columns, lead), shape
 
 
 def _start(c: Any, path: Datapath, shape: tuple[int, ...]) -> Encodings:

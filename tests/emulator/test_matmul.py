@@ -16,7 +16,7 @@ from hypothesis import given, settings, strategies as st
 import fp16sim as fs
 from fp16sim.emulator import reference_dot
 from fp16sim.emulator.arrays import decoded, encoded
-from fp16sim.emulator.backends import products
+from fp16sim.emulator.backends import products, threads as threading_of
 from fp16sim.emulator.datapath import DATAPATHS, Datapath
 from fp16sim.emulator.formats import Format, binary16, binary32, binary64, tf32
 
@@ -205,6 +205,9 @@ def test_any_number_of_threads(name: str, m: int, k: int, n: int, monkeypatch: p
         one, five = fs.matmul(a, b, path, c=c), fs.matmul(batch, np.stack([b] * 5), path)
     monkeypatch.setattr(products, "_WORTH_A_THREAD", dict.fromkeys(products._WORTH_A_THREAD, 1))
     monkeypatch.setattr(products, "_WORTH_A_PACKED_THREAD", 1)
+    tasks: list[int] = []
+    true_run = threading_of.run
+    monkeypatch.setattr(threading_of, "run", lambda work: (tasks.append(len(work)), true_run(work))[1])
     for threads in (2, 4):
         with on_threads(threads):
             assert len(products._shares((1, m, n), k, 1)) >= min(2, max(m, n))
@@ -217,6 +220,8 @@ def test_any_number_of_threads(name: str, m: int, k: int, n: int, monkeypatch: p
         with on_threads(1), fs.count_events() as alone:
             fs.matmul(a, b, path, c=c)
         assert events.as_dict() == alone.as_dict()
+        assert max(tasks) > 1  # the work was divided
+        tasks.clear()
 
 
 def test_shares_cover_a_result_once() -> None:

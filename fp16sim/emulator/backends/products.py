@@ -64,13 +64,10 @@ def matmul_tiles(
     counting: bool,
 ) -> Counts | None:
     """Fill `out`, (batch, m, n), with the products of (batch, m, k) and (batch, k, n); give counts if wanted."""
-    kind = "" if counting else fast_kind(fmt, path)
-    if kind == "tensor core":
-        tile = _tensor_core_tile(path, out_format, convert)
-    elif kind:
-        tile = _fast_tile(kind, path, out_format, convert)
-    else:
-        tile = _complete_tile(fmt, path, out_format)
+    tile, kind = _chosen(fmt, path, out_format, convert, counting)
+    worth = _WORTH_A_THREAD.get(kind, _WORTH_A_PACKED_THREAD)
+    if len(a) == 1 and (threads.threads() == 1 or out.size * a.shape[2] < 2 * worth):
+        return tile(a[0], b[0], None if c is None else c[0], out[0])
 
     def fill(pieces: list[tuple[int, slice, slice]]) -> Counts:
         counts = np.zeros(dot.SWAMPED + 1, np.int64)
@@ -81,7 +78,7 @@ def matmul_tiles(
                 counts += raised
         return counts
 
-    shares = _shares(out.shape, a.shape[2], _WORTH_A_THREAD.get(kind, _WORTH_A_PACKED_THREAD))
+    shares = _shares(out.shape, a.shape[2], worth)
     counted = threads.run([lambda share=share: fill(share) for share in shares])  # type: ignore[misc]
     return sum(counted, np.zeros(dot.SWAMPED + 1, np.int64)) if counting else None
 
@@ -158,6 +155,32 @@ def _parts(length: int, workers: int) -> list[slice]:
     return [slice(first, min(first + step, length)) for first in range(0, length, step)]
 
 
+_CHOSEN: dict[tuple[int, int, int, bool], tuple[Tile, str, tuple[Any, ...]]] = {}
+
+
+def _chosen(
+    fmt: Format, path: Datapath, out_format: Format, convert: Convert, counting: bool
+) -> tuple[Tile, str]:
+    """Choose a tile, and name its kernel as `fast_kind` does.
+
+    They are remembered by identity: to hash a datapath takes longer than a small product.
+    """
+    key = id(fmt), id(path), id(out_format), counting
+    if key not in _CHOSEN:
+        kind = "" if counting else fast_kind(fmt, path)
+        if kind == "tensor core":
+            tile = _tensor_core_tile(path, out_format, convert)
+        elif kind:
+            tile = _fast_tile(kind, path, out_format, convert)
+        else:
+            tile = _complete_tile(fmt, path, out_format)
+        if len(_CHOSEN) > 256:
+            _CHOSEN.clear()
+        kept = fmt, path, out_format  # so that no other object gets their identities
+        _CHOSEN[key] = tile, kind, kept
+    return _CHOSEN[key][:2]
+
+
 def _complete_tile(fmt: Format, path: Datapath, out_format: Format) -> Tile:
     """Make the tile that knows every way, in integers, and counts."""
     rules = rules_of(path, fmt, out_format)
@@ -186,19 +209,16 @@ def _fast_tile(kind: str, path: Datapath, out_format: Format, convert: Convert) 
     """Make the tile of a fast kernel, which gives binary16 encodings or its accumulators in float32 or float64."""
     inner = binary64 if kind == "double" else binary32
     given = binary16 if out_format == binary16 and inner == binary32 else inner
-    operands = {"single": np.float32, "double": np.float64}.get(kind, np.uint16)
+    halves, direct = given == binary16, given == out_format
+    operands = {"single": np.float32, "double": np.float64}.get(kind)
 
     def tile(a: Array, b: Array, c: Array | None, out: Array) -> None:
+        if operands:
+            a, b = a.view(operands), b.view(operands)
         start = None if c is None else _values(c, path.start_format, inner.dtype)
-        place = out if given == out_format else np.empty(out.shape, given.uint)
-        gemm(
-            kind,
-            a.view(operands),
-            b.view(operands),
-            start,
-            place if given == binary16 else place.view(inner.dtype),
-        )
-        if place is not out:
+        place = out if direct else np.empty(out.shape, given.uint)
+        gemm(kind, a, b, start, place if halves else place.view(inner.dtype))
+        if not direct:
             out[...] = convert(place.reshape(-1), given, out_format).reshape(out.shape)
 
     return tile
