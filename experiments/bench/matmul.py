@@ -232,6 +232,8 @@ def plot(rates: dict[str, dict[str, float]], about: dict[str, Any]) -> None:
     figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
     for name, by_size in rates.items():
         axes.loglog([int(n) for n in by_size], [r / 1e9 for r in by_size.values()], "o-", label=name, base=2)
+    axes.set_xticks([int(n) for n in rates["sgemm"]], list(rates["sgemm"]))
+    axes.yaxis.set_major_formatter(lambda rate, _: f"{rate:g}")
     axes.set_xlabel("n, of an n by n by n product")
     axes.set_ylabel("GMAC/s, one thread")
     axes.set_title(f"{about['processor']}, OpenBLAS {about['openblas']}", fontsize="small")

@@ -133,14 +133,21 @@ def clear(target, count):
 
 @jit
 def load_tiles(source, row_step, column_step, m, n, rows, columns, tiles):
-    """Cut an m by n matrix into tiles of `rows` by `columns`, all tiles of the first rows first."""
+    """Cut an m by n matrix into tiles of `rows` by `columns`, all tiles of the first rows first; the rest is zeros."""
     across = (n + columns - 1) // columns
     clear(tiles, (m + rows - 1) // rows * rows * across * columns)
     for i in range(m):
-        for j in range(n):
-            tile = (i // rows * across + j // columns) * rows * columns
-            place = tile + i % rows * columns + j % columns
-            copy(advance(source, i * row_step + j * column_step), advance(tiles, place), 1)
+        first = advance(tiles, i // rows * across * rows * columns + i % rows * columns)
+        line = advance(source, i * row_step)
+        for q in range(across):
+            start = advance(line, q * columns * column_step)
+            place = advance(first, q * rows * columns)
+            width = min(columns, n - q * columns)
+            whole = width // 8 * 8 if column_step == 1 else 0
+            for j in range(0, whole, 8):
+                copy(advance(start, j), advance(place, j), 8)
+            for j in range(whole, width):
+                copy(advance(start, j * column_step), advance(place, j), 1)
 
 
 @jit
