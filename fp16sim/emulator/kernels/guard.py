@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from numba.core import types
 from numba.extending import intrinsic
 
@@ -28,7 +29,7 @@ def is_safe(accumulators, a, b, count):
     """
     # A rounding adds 2^-11 of a value, or 2^-25, at most. A sum of n steps is then below
     # (|c| + n |product|) (1 + 2^-11)^n, and (1 + 2^-11)^n < 1 + n / 1800 up to n = 256 (convex, equal at 0).
-    product = a * b * (1 + 2.0**-11) + 2.0**-25
+    product = np.float64(a) * b * (1 + 2.0**-11) + 2.0**-25
     return (accumulators + count * product) * (1 + count / 1800) < 65504
 
 
