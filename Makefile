@@ -63,4 +63,5 @@ $(VENV)/.torch: | $(BIN)/python
 
 $(VENV)/.oracles: $(VENV)/.torch $(VENV)/.test
 	$(INSTALL) -e ".[test,oracles]"
+	$(INSTALL) --no-deps mmasim==2.1.1  # which asks for more of torch than it uses
 	@touch $@

@@ -26,10 +26,25 @@ class Progress:
         self._runs, self._quiet = runs, quiet
         self._done = 0
         self._bar: Any = None
+        self._compiling = False
         self._with_bar = not quiet and sys.stderr.isatty() and _tqdm() is not None
+
+    def compiling(self, kernel: str) -> None:
+        """Say which kernel is being compiled, all on one line: the first run of all takes seconds longer."""
+        if self._quiet or self._bar is not None:
+            return
+        begin = "" if self._compiling else "compiling for this processor, once:"
+        self._compiling = True
+        print(f"{begin} {kernel}", end="", file=sys.stderr, flush=True)
+
+    def _end_line(self) -> None:
+        if self._compiling:
+            self._compiling = False
+            print(file=sys.stderr, flush=True)
 
     def step(self, spec: RunSpec, step: Step, steps: int) -> None:
         """Take note of one training step of a run that has `steps`."""
+        self._end_line()
         if not self._with_bar:
             return
         from fp16sim.report.tables import power_of_two
@@ -50,6 +65,7 @@ class Progress:
 
     def close(self) -> None:
         """Remove the bar."""
+        self._end_line()
         if self._bar is not None:
             self._bar.close()
             self._bar = None

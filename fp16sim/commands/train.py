@@ -53,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
             f"--seed {args.seed}: random streams are numbered from 0 to 2**64 - 1; choose one of them"
         )
     folder = _folder(args.out)
+    from fp16sim.emulator.backends import compilations
     from fp16sim.report.files import write_atomically
     from fp16sim.training.comparison import compare_runs
     from fp16sim.training.results import results_to_json
@@ -66,10 +67,11 @@ def run(args: argparse.Namespace) -> int:
     finished: list[RunResult] = []
     stopped = ""
     try:
-        for result in results_of:
-            finished.append(result)
-            write_atomically(folder / "results.json", results_to_json(finished))
-            progress.finished(result)
+        with compilations(progress.compiling):
+            for result in results_of:
+                finished.append(result)
+                write_atomically(folder / "results.json", results_to_json(finished))
+                progress.finished(result)
     except KeyboardInterrupt:
         stopped = "interrupted"
     except (ValueError, ArithmeticError, MemoryError) as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -10,7 +10,7 @@ from functools import cache
 from fp16sim.emulator.backends.base import Backend
 from fp16sim.emulator.formats import nearest_name
 
-__all__ = ["Backend", "current", "use_backend"]
+__all__ = ["Backend", "compilations", "current", "use_backend"]
 
 _NAMES = ("cpu", "reference")
 _chosen: ContextVar[str] = ContextVar("fp16sim_backend", default="cpu")
@@ -46,3 +46,18 @@ def use_backend(name: str) -> Iterator[Backend]:
         yield current()
     finally:
         _chosen.reset(token)
+
+
+@contextmanager
+def compilations(announce: Callable[[str], None]) -> Iterator[None]:
+    """Call `announce` with the name of each kernel that has to be compiled inside the block.
+
+    Compiled kernels are kept on disk, so this happens once for each kernel and processor.
+
+    >>> with compilations(print):
+    ...     pass
+    """
+    from fp16sim.emulator.kernels.jit import watch_compilation
+
+    with watch_compilation(announce):
+        yield

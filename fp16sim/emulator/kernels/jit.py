@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import platform
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import llvmlite.binding
 import numba
+from numba.core import event
 
-__all__ = ["HAS_HALF_CONVERSION", "KERNEL_SOURCES", "jit", "target_features"]
+__all__ = ["HAS_HALF_CONVERSION", "KERNEL_SOURCES", "jit", "target_features", "watch_compilation"]
 
 
 if numba.config.DISABLE_JIT:
@@ -42,6 +45,28 @@ def jit(function):
     kept = dispatcher._cache._cache_file
     kept._source_stamp = (kept._source_stamp, KERNEL_SOURCES)
     return dispatcher
+
+
+class _Announcer(event.Listener):
+    """Tells the names of our kernels as numba begins to compile them; not those that they call in turn."""
+
+    def __init__(self, announce):
+        self._announce = announce
+        self._depth = 0
+
+    def on_start(self, event):
+        function = event.data["dispatcher"].py_func
+        if self._depth == 0 and function.__module__.startswith(__package__):
+            self._announce(function.__name__)
+        self._depth += 1
+
+    def on_end(self, event):
+        self._depth -= 1
+
+
+def watch_compilation(announce: Callable[[str], None]) -> AbstractContextManager[object]:
+    """Call `announce` with the name of each kernel that is compiled inside the block; one in the cache is none."""
+    return event.install_listener("numba:compile", _Announcer(announce))
 
 
 def target_features() -> set[str]:

@@ -90,6 +90,18 @@ def test_the_cache_goes_stale_when_a_helper_in_another_file_changes(tmp_path: Pa
     assert changed[2] != cold[2]
 
 
+def test_compilation_is_announced_once(tmp_path: Path) -> None:
+    code = (
+        "import numpy as np, fp16sim as fs\n"
+        "from fp16sim.emulator.backends import compilations\n"
+        "with compilations(print):\n"
+        "    fs.round_to(np.float32([1]))\n"
+        "    fs.round_to(np.float32([2]))\n"
+    )
+    assert run(code, tmp_path).split() == ["narrow_single"]
+    assert run(code, tmp_path) == ""  # from the cache
+
+
 def test_division_by_zero_is_ieee() -> None:
     @jit
     def quotient(a, b):
