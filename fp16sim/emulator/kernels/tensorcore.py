@@ -164,6 +164,9 @@ def multiply(a: Array, b: Array, c: Array | None, out: Array, rules: dot.Rules) 
     rules : Rules
         The datapath and the formats.
     """
+    core = core_name(rules)
+    if not core:
+        raise ValueError(f"{rules}: no tile computes this; use fp16sim.emulator.kernels.dot.dot_products")
     if not out.size:
         return
     half = rules.accumulator.precision == 11
@@ -172,7 +175,7 @@ def multiply(a: Array, b: Array, c: Array | None, out: Array, rules: dot.Rules) 
     row_panels = np.zeros(-(-out.shape[0] // PANEL), np.bool_)
     column_panels = np.zeros(-(-out.shape[1] // COLUMNS), np.bool_)
     left, right = _filled(a, 1, rules.piece), _filled(b, 0, rules.piece)
-    product_of(core_name(rules), place.dtype.name)(
+    product_of(core, place.dtype.name)(
         left, right, start, place, row_panels, column_panels, workspace.reserve(_END)
     )
     if row_panels.any() or column_panels.any() or special_rows.any():

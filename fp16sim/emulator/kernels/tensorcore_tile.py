@@ -247,9 +247,9 @@ def to_single(core: Core, whole: Vector, sign: Vector, exponent: Vector, odd: bo
     magnitude = (whole ^ mask) - mask
     scale = exponent - (core.fraction_bits << _FIELD)
     if core.is_wide:
-        # To 30 bits. What falls off lies below the 24 that count, and so do the two bits where it is kept.
+        # To 30 bits: up to three fall off. They are kept where they lie too, below the 24 bits that count.
         excess = magnitude >> 30
-        magnitude = (magnitude >> excess) | (magnitude & 3) if odd else magnitude >> excess
+        magnitude = (magnitude >> excess) | (magnitude & 7) if odd else magnitude >> excess
         scale = scale + (excess << _FIELD)
     nearest = magnitude.to_float(32)
     rest = magnitude - nearest.to_integer(32)

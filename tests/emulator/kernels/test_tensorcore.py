@@ -86,7 +86,14 @@ def test_every_preset_on_binary16_has_a_kernel() -> None:
     ids=lambda path: path.name,
 )
 def test_what_the_tiles_do_not_do_has_none(path: Datapath) -> None:
-    assert tensorcore.core_name(rules_of(path, binary16, path.start_format)) == ""
+    rules = rules_of(path, binary16, path.start_format)
+    assert tensorcore.core_name(rules) == ""
+    one = np.zeros((1, 1), np.uint16)
+    with pytest.raises(ValueError, match="no tile"):
+        tensorcore.multiply(one, one, None, np.zeros((1, 1), path.start_format.uint), rules)
+
+
+def test_other_operands_have_none() -> None:
     assert tensorcore.core_name(rules_of(DATAPATHS["a100"], bfloat16, binary32)) == ""
 
 
@@ -116,6 +123,25 @@ def test_equals_the_integer_loop(name: str) -> None:
                 k,
                 n,
             )
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        replace(DATAPATHS["v100"], name="close to 2^32", fraction_bits=27),
+        replace(DATAPATHS["v100:float16"], name="close to 2^32, half", fraction_bits=27, zero_exponent=-14),
+        replace(DATAPATHS["a100:float16"], name="zeros do not align", zero_exponent=None),
+    ],
+    ids=lambda path: path.name,
+)
+def test_cores_that_are_nobodys(path: Datapath) -> None:
+    rng = np.random.default_rng(4)
+    assert tensorcore.core_name(rules_of(path, binary16, path.start_format))
+    for trial in range(20):
+        a, b, c = operands(rng, path, 33, int(rng.integers(0, 50)), 40, finite=True)
+        if trial % 2:  # the largest significands: sums as large as they get
+            a, b = 0x3FFF - (a & 3) | (a & 0x8000), 0x3FFF - (b & 3)
+        assert np.array_equal(fast(a, b, c, path), loop(a, b, c, path))
 
 
 @pytest.mark.slow
