@@ -14,6 +14,7 @@ import numpy as np
 
 import fp16sim as fs
 from fp16sim.emulator import float32_functions, one_argument
+from fp16sim.emulator.backends import products, unfolding
 from fp16sim.emulator.rounding import MODES
 
 
@@ -78,8 +79,39 @@ def parts(threads: int) -> dict[str, list[np.ndarray]]:
         "sum": [
             fs.sum(left, axis=axis, datapath=path) for axis in (0, 1, None) for path in ("float32", "float16")
         ],
+        "datapaths": [
+            np.asarray(result).view(np.uint8)
+            for path in ("float16_fma", "pairwise", "exact", "float16_kahan", "a100", "v100:float16")
+            for result in (fs.matmul(left, right, path), fs.sum(left, 1, path))
+        ],
+        "float32_and_float64": [
+            fs.matmul(left.astype(dtype), right.astype(dtype), path).view(np.uint8)
+            for dtype, path in ((np.float32, "float32"), (np.float64, "float64"))
+        ],
+        "reductions": [
+            np.asarray(function(left, 1, datapath=path)).view(np.uint8)
+            for function in (fs.mean, fs.norm, fs.cumsum, fs.softmax)
+            for path in ("float32", "float16")
+        ],
+        "convolution": [
+            result for path in ("float32", "float16", "v100:float16") for result in convolutions(small, path)
+        ],
         "training": [np.frombuffer(bytes.fromhex(training_digest()), np.uint8)],
     }
+
+
+def convolutions(numbers: np.ndarray, path: str) -> list[np.ndarray]:
+    """A convolution with every option, and its gradients."""
+    x = numbers[: 3 * 8 * 9 * 11].reshape(3, 8, 9, 11)
+    weight = numbers[5000 : 5000 + 6 * 4 * 3 * 2].reshape(6, 4, 3, 2)
+    options = {"stride": (2, 1), "padding": (1, 2), "dilation": (1, 2), "groups": 2, "datapath": path}
+    result = fs.conv2d(x, weight, **options)
+    gradient = numbers[7000 : 7000 + result.size].reshape(result.shape)
+    return [
+        result,
+        fs.conv2d_input(x.shape, weight, gradient, **options),
+        fs.conv2d_weight(x, weight.shape, gradient, **options),
+    ]
 
 
 def training_digest() -> str:
@@ -103,6 +135,9 @@ def training_digest() -> str:
 
 if __name__ == "__main__":
     threads = int(sys.argv[1]) if len(sys.argv) > 1 else 1
+    fs.set_threads(threads)
+    products._WORTH_A_THREAD, products._WORTH_A_PACKED_THREAD = {}, 1  # divide small products too
+    unfolding._WORTH_THREADS = 1
     for name, arrays in parts(threads).items():
         digest = hashlib.sha256()
         for array in arrays:
