@@ -87,7 +87,6 @@ def write_product(kind: str, result_type: np.dtype[Any]) -> Product:
     b_limits_place = a_limits_place + aligned(_PANELS * item)
     end = b_limits_place + wide // tile_columns * item
 
-    @jit
     def multiply(a_array, b_array, c_array, out_array, workspace):
         # As variables, so that numba compiles packing once and not for each literal.
         rows, columns = np.intp(tile_rows), np.intp(tile_columns)
@@ -139,8 +138,10 @@ def write_product(kind: str, result_type: np.dtype[Any]) -> Product:
                                     multiply_tile(kind, 1, left, right, tile, count)
                 store_tiles(tiles, rows, columns, height, width, advance(out, i * out_row + j), out_row)
 
+    multiply.__name__ = f"matrix product, {asked}"  # for those who watch compilation
+    compiled = jit(multiply)
     # One compilation for all strides, and for arrays that may not be written.
     read = [types.Array(ELEMENTS[name][1], 2, "A", readonly=True) for name in (operand, operand, accumulator)]
-    multiply.compile((*read, types.Array(ELEMENTS[result][1], 2, "A"), types.intp))
-    multiply.disable_compile()
-    return Product(asked, np.dtype(operand), np.dtype(accumulator), result_type, end, multiply)
+    compiled.compile((*read, types.Array(ELEMENTS[result][1], 2, "A"), types.intp))
+    compiled.disable_compile()
+    return Product(asked, np.dtype(operand), np.dtype(accumulator), result_type, end, compiled)

@@ -104,9 +104,8 @@ def pack(source, line_step, k_step, lines, count, width, target):
         here = min(width, lines - first)
         if here < width:
             clear(panel, width * count)
-        by_eights = min(
-            (lines - first) // 8 * 8, (here + 7) // 8 * 8
-        )  # lines, of which `done` steps are copied so
+        # Of the first `by_eights` lines, the first `done` steps are copied eight lines at a time.
+        by_eights = min((lines - first) // 8 * 8, (here + 7) // 8 * 8)
         done = 0
         if line_step == 1:
             done = count
