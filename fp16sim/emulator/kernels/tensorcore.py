@@ -170,7 +170,9 @@ def multiply(a: Array, b: Array, c: Array | None, out: Array, rules: dot.Rules) 
     if not out.size:
         return
     half = rules.accumulator.precision == 11
-    start, special_rows = _accumulators(c, rules, half, a.shape[1])
+    start, special_rows = np.empty((0, 0), np.float32), np.zeros(len(a), np.bool_)
+    if c is not None:
+        start, special_rows = _accumulators(c, rules, half, a.shape[1])
     place = out if rules.result.precision == 11 else out.view(np.float32)
     row_panels = np.zeros(-(-out.shape[0] // PANEL), np.bool_)
     column_panels = np.zeros(-(-out.shape[1] // COLUMNS), np.bool_)
@@ -191,11 +193,9 @@ def _filled(x: Array, axis: int, block: int) -> Array:
 
 
 def _accumulators(
-    c: Array | None, rules: dot.Rules, half: bool, depth: int
+    c: Array, rules: dot.Rules, half: bool, depth: int
 ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.bool_]]:
-    """Give the accumulator input as float32 (empty for +0), and the rows in which the tiles cannot use it."""
-    if c is None:
-        return np.empty((0, 0), np.float32), np.zeros(1, np.bool_)
+    """Give the accumulator input as float32, and the rows in which the tiles cannot use it."""
     sign = 0x8000 if half else 0x80000000
     # NaN; of float32, all from 2^126 on, so that none overflows.
     special: npt.NDArray[np.bool_] = np.asarray(c & (sign - 1) > (0x7C00 if half else 0x7E7FFFFF))
@@ -213,18 +213,25 @@ def _accumulators(
 def _again(
     a: Array, b: Array, c: Array | None, out: Array, rules: dot.Rules, rows: npt.NDArray[np.bool_]
 ) -> None:
-    """Compute these rows, and those and the columns with an infinity, with the integer loop; a NaN needs no loop."""
+    """Compute with the integer loop what the tiles got wrong: these rows, and where there are infinities and NaN."""
 
-    def compute(a: Array, b: Array, c: Array | None) -> Array:
-        part = np.empty((len(a), b.shape[1]), out.dtype)
-        dot.dot_products(a, b, c, part, rules)
-        return part
+    def compute(rows: Array, ks: Array, columns: Array) -> None:
+        if not (len(rows) and len(columns)):
+            return
+        here = np.ix_(rows, columns)
+        part = np.empty((len(rows), len(columns)), out.dtype)
+        start = None if c is None else c[here]
+        dot.dot_products(a[np.ix_(rows, ks)], b[np.ix_(ks, columns)], start, part, rules)
+        out[here] = part
 
-    rows, columns = rows | (_largest(a, 1) == 0x7C00), _largest(b, 0) == 0x7C00
-    if rows.any():
-        out[rows] = compute(a[rows], b, None if c is None else c[rows])
-    if columns.any():
-        out[:, columns] = compute(a, b[:, columns], None if c is None else c[:, columns])
+    all_ks, all_columns = np.arange(len(b)), np.arange(b.shape[1])
+    compute(np.flatnonzero(rows), all_ks, all_columns)
+    # An infinity among the products decides a binary32 sum, whatever the finite ones are: these cannot overflow.
+    special = (_largest(a, 0) >= 0x7C00) | (_largest(b, 1) >= 0x7C00)
+    ks = np.flatnonzero(special) if rules.accumulator.precision == 24 else all_ks
+    compute(np.flatnonzero((_largest(a, 1) == 0x7C00) & ~rows), ks, all_columns)
+    compute(np.flatnonzero(~rows), ks, np.flatnonzero(_largest(b, 0) == 0x7C00))
+    # A NaN among them needs no loop.
     out[_largest(a, 1) > 0x7C00] = rules.nan_bits
     out[:, _largest(b, 0) > 0x7C00] = rules.nan_bits
 

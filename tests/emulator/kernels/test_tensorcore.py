@@ -246,6 +246,29 @@ def test_infinities_and_nan_stay_in_their_rows_and_columns(name: str) -> None:
     assert (got[9] == path.nan_bits).all()
 
 
+@pytest.mark.parametrize("name", ["v100", "h100", "a100:float16"])
+def test_scattered_infinities_decide_as_the_loop_says(name: str) -> None:
+    """Against zeros, against each other, against accumulators that are infinite, NaN, or close to overflow."""
+    path = DATAPATHS[name]
+    largest, infinity = path.start_format.max_bits, path.start_format.inf_bits
+    starts = np.array([0, 1, largest, infinity, path.start_format.nan_bits], path.start_format.uint)
+    rng = np.random.default_rng(5)
+    for trial in range(12):
+        a, b = (
+            draw(rng, binary16, shape, ("near_one", "large")[trial % 2], True)
+            for shape in ((30, 37), (37, 41))
+        )
+        for x in (a, b):
+            x[rng.random(x.shape) < 0.01] = 0
+            x[rng.random(x.shape) < 0.005] = 0x7C00
+            x[rng.random(x.shape) < 0.005] = 0xFC00
+            x[rng.random(x.shape) < 0.001] = 0x7E00
+        c = rng.choice(starts, (30, 41), p=[0.96, 0.01, 0.01, 0.01, 0.01])
+        c |= (rng.integers(0, 2, c.shape) * path.start_format.sign_bit).astype(c.dtype)
+        assert np.array_equal(fast(a, b, c, path), loop(a, b, c, path))
+        assert np.array_equal(fast(a, b, None, path), loop(a, b, None, path))
+
+
 def on_the_diagonal(a: Array, b: Array, c: Array, path: Datapath) -> Array:
     """Compute row dot products as diagonals of products of 40 rows each."""
     out = np.empty(c.shape, c.dtype)
