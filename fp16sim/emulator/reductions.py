@@ -134,10 +134,7 @@ def norm(
     view = _reduced(bits.shape, axis, keepdims)
     writable(out, target, view.shape, (bits,))
     inner = _inner(path)
-    rows = np.ascontiguousarray(np.swapaxes(view.cube(bits), 1, 2)).reshape(prod(view.shape), view.terms)
-    outcome = backends.current().matmul(
-        rows[:, np.newaxis, :], rows[:, :, np.newaxis], None, fmt, path, inner, watching()
-    )
+    outcome = backends.current().sum_of_squares(view.cube(bits), fmt, path, inner, watching())
     record("norm", outcome)
     squares = decoded(outcome.bits.reshape(-1), inner)
     if inner == binary64:

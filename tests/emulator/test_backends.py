@@ -186,7 +186,7 @@ def test_dot_products_and_sums_equal_the_reference(
         assert differences(expected, counted, CPU.matmul(a, b, c, fmt, datapath, out_format)) == 0
         assert np.array_equal(expected.counts, counted.counts)
         for cube in (a.reshape(m, k, 1), a.reshape(1, k, m)):
-            for method in ("sum", "cumulative_sum"):
+            for method in ("sum", "cumulative_sum", "sum_of_squares"):
                 expected = getattr(REFERENCE, method)(cube, fmt, datapath, out_format, "counts")
                 counted = getattr(CPU, method)(cube, fmt, datapath, out_format, "counts")
                 plain = getattr(CPU, method)(cube, fmt, datapath, out_format)

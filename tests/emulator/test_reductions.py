@@ -215,7 +215,7 @@ def test_bad_input_is_refused_before_any_work(name: str, monkeypatch: pytest.Mon
     def no_work(*args: Any, **named: Any) -> None:
         raise AssertionError("work was done")
 
-    for kernel in ("sums", "cumulative_sums", "matmul_tiles"):
+    for kernel in ("sums", "cumulative_sums", "sums_of_squares", "matmul_tiles"):
         monkeypatch.setattr(products, kernel, no_work)
     function, x = getattr(fs, name), np.ones((2, 3), np.float16)
     cases: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [

@@ -165,6 +165,15 @@ class Backend:
         ]
         return self._gather(rows, (a.shape[0], a.shape[2]), out_format, watch)
 
+    def sum_of_squares(
+        self, a: Encodings, fmt: Format, datapath: Datapath, out_format: Format, watch: str = ""
+    ) -> Outcome:
+        """Multiply each vector of (outer, n, inner) along n with itself, as `matmul` would."""
+        outer, n, inner = a.shape
+        rows = np.ascontiguousarray(np.swapaxes(a, 1, 2)).reshape(outer * inner, 1, n)
+        outcome = self.matmul(rows, np.swapaxes(rows, 1, 2), None, fmt, datapath, out_format, watch)
+        return outcome._replace(bits=outcome.bits.reshape(outer, inner))
+
     def cumulative_sum(
         self, a: Encodings, fmt: Format, datapath: Datapath, out_format: Format, watch: str = ""
     ) -> Outcome:

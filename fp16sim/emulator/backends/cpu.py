@@ -227,6 +227,16 @@ class CpuBackend(Backend):
         out, counts = products.sums(a, fmt, datapath, out_format, self._converted, counting=bool(watch))
         return Outcome(out, None, counts)
 
+    def sum_of_squares(
+        self, a: Encodings, fmt: Format, datapath: Datapath, out_format: Format, watch: str = ""
+    ) -> Outcome:
+        """Multiply each vector of (outer, n, inner) along n with itself."""
+        if not watch:
+            out = products.sums_of_squares(a, fmt, datapath, out_format, self._converted)
+            if out is not None:
+                return Outcome(out, None, None)
+        return super().sum_of_squares(a, fmt, datapath, out_format, watch)
+
     def cumulative_sum(
         self, a: Encodings, fmt: Format, datapath: Datapath, out_format: Format, watch: str = ""
     ) -> Outcome:

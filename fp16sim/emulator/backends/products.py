@@ -16,10 +16,10 @@ from fp16sim.emulator.backends import threads
 from fp16sim.emulator.backends.specs import rules_of
 from fp16sim.emulator.datapath import Datapath
 from fp16sim.emulator.formats import Format, binary16, binary32, binary64
-from fp16sim.emulator.kernels import accumulate, dot, tensorcore
+from fp16sim.emulator.kernels import accumulate, dot, half, tensorcore
 from fp16sim.emulator.kernels.gemm import gemm
 
-__all__ = ["cumulative_sums", "fast_kind", "matmul_tiles", "sums"]
+__all__ = ["cumulative_sums", "fast_kind", "matmul_tiles", "sums", "sums_of_squares"]
 
 Array = npt.NDArray[Any]
 Counts = npt.NDArray[np.int64]
@@ -95,6 +95,28 @@ def sums(
     rows = np.swapaxes(a, 1, 2).reshape(outer * inner, n)
     counts = dot.dot_products(rows, None, None, out, rules_of(path, fmt, out_format))
     return out.reshape(outer, inner), counts if counting else None
+
+
+def sums_of_squares(
+    a: Array, fmt: Format, path: Datapath, out_format: Format, convert: Convert
+) -> Array | None:
+    """Sum the squares of (outer, n, inner) over n from +0, if a loop does that: rounded squares, then their sums."""
+    inner = path.start_format
+    loop = _loop(accumulate.SUMS, fmt, path)
+    if loop is None or fast_kind(fmt, path) in ("", "float16_fma"):
+        return None
+    if inner == binary16:
+        squares = np.empty(a.shape, np.uint16)
+        flat = np.ascontiguousarray(a).reshape(-1)
+        half.multiply_half(flat, flat, squares.reshape(-1))
+    else:
+        carrier = np.dtype(np.float64 if inner == binary64 else np.float32)
+        values = _values(a, fmt, carrier)
+        with np.errstate(all="ignore"):
+            squares = (values * values).view(inner.uint)
+        fmt = inner
+    total = np.zeros((a.shape[0], a.shape[2]), inner.uint)
+    return _carried(loop, squares, total, fmt, inner, out_format, convert)
 
 
 def cumulative_sums(

@@ -24,18 +24,30 @@ __all__ = [
 def sum_single(a, out):
     """out[o, i] += a[o, :, i] in order, each sum rounded to binary32."""
     for o in range(a.shape[0]):
-        for n in range(a.shape[1]):
-            for i in range(a.shape[2]):
-                out[o, i] += a[o, n, i]
+        if a.shape[2] == 1:  # one sum at a time, kept in a register
+            total = out[o, 0]
+            for n in range(a.shape[1]):
+                total += a[o, n, 0]
+            out[o, 0] = total
+        else:
+            for n in range(a.shape[1]):
+                for i in range(a.shape[2]):
+                    out[o, i] += a[o, n, i]
 
 
 @jit
 def sum_half(a, out):
     """out[o, i] += a[o, :, i] in order on float32 carriers, each sum rounded to binary16."""
     for o in range(a.shape[0]):
-        for n in range(a.shape[1]):
-            for i in range(a.shape[2]):
-                out[o, i] = widen(round_to_half(out[o, i] + a[o, n, i]))
+        if a.shape[2] == 1:
+            total = out[o, 0]
+            for n in range(a.shape[1]):
+                total = widen(round_to_half(total + a[o, n, 0]))
+            out[o, 0] = total
+        else:
+            for n in range(a.shape[1]):
+                for i in range(a.shape[2]):
+                    out[o, i] = widen(round_to_half(out[o, i] + a[o, n, i]))
 
 
 @jit
