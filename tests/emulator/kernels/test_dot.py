@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -88,6 +89,31 @@ def test_equals_the_definition(path: Datapath, fmt: Format) -> None:
     rng = np.random.default_rng(len(path.name) * 100 + fmt.width)
     for depth in (0, 1, 2, 3, 4, 7, 8, 9, 16, 17, 33, 40):
         compare(rng, path, fmt, 3, depth)
+
+
+@pytest.mark.parametrize(
+    ("path", "fault"),
+    [
+        (DATAPATHS["a100"], {"fraction_bits": 23}),
+        (DATAPATHS["a100"], {"block": 4}),
+        (DATAPATHS["a100:float16"], {"fraction_bits": 11}),
+        (DATAPATHS["float16"], {"products": None, "fused": True}),
+        (DATAPATHS["float16"], {"order": "split_k", "splits": 2}),
+        (OTHERS[0], {"block": 6}),
+        (OTHERS[3], {"order": "sequential"}),
+    ],
+)
+def test_planted_faults_show(path: Datapath, fault: dict[str, Any]) -> None:
+    rng = np.random.default_rng(6)
+    a = draw(rng, binary16, (20, 40), "any", finite=True) & 0xBFFF  # below 2: no overflow hides anything
+    b = draw(rng, binary16, (40, 20), "subnormal")
+    c = np.zeros((20, 20), path.start_format.uint)
+    faulty = replace(path, **fault)
+    got, counts = run(a, b, c, faulty, binary16, path.start_format)
+    want, expected = expect(a, b, c, path, binary16, path.start_format)
+    assert np.count_nonzero(got != want) > 0
+    assert counts != expected
+    assert run(a, b, c, path, binary16, path.start_format)[1] == expected
 
 
 @pytest.mark.slow
