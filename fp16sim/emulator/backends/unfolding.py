@@ -1,8 +1,8 @@
 """Convolutions as products of matrices: what each window reads becomes a column.
 
-The order of the terms is that of `reference_convolution.py`. Columns are made for one image, or for some channels,
-at a time, so they stay small; each element of a result is still one product, summed from its first term to its
-last.
+The order of the terms is that of `reference_convolution.py`. Columns are made for one image, or for the gradient of
+the weight for some channels, at a time, so they stay small; each element of a result is still one dot product,
+summed from its first term to its last.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ __all__ = ["forward", "input_gradient", "weight_gradient"]
 
 Encodings = npt.NDArray[Any]
 Counts = npt.NDArray[np.int64] | None
-_WORTH_THREADS = 1 << 20  # multiply-accumulates
-_COLUMNS = (
-    1 << 24
-)  # elements of a matrix of columns that are made at once, unless one image or channel has more
+_WORTH_THREADS = 1 << 20
+"""Multiply-accumulates from which on images go to several threads."""
+_COLUMNS = 1 << 24
+"""Elements of the columns that are made at once for the gradient of the weight, unless one channel has more."""
 
 
 class Matmul(Protocol):
@@ -40,15 +40,9 @@ def forward(matmul: Matmul, x: Encodings, weight: Encodings, geometry: Geometry,
     each_in, each_out = x.shape[1] // geometry.groups, weight.shape[0] // geometry.groups
     terms, places = prod(weight.shape[1:]), prod(geometry.output)
     rows = weight.reshape(weight.shape[0], terms)
-    sizes = [n + sum(pair) for n, pair in zip(geometry.size, geometry.padding, strict=True)]
-    inside = tuple(
-        slice(before, before + n) for n, (before, _) in zip(geometry.size, geometry.padding, strict=True)
-    )
 
     def one(image: int, group: int) -> Counts:
-        channels = x[image, group * each_in : (group + 1) * each_in]
-        if sizes != list(geometry.size):
-            channels = _placed(channels, sizes, inside)
+        channels = _padded(x[image, group * each_in : (group + 1) * each_in], geometry)
         columns = _windows(channels, geometry.output, geometry.kernel, geometry.stride, geometry.dilation)
         outputs = slice(group * each_out, (group + 1) * each_out)
         return matmul(
@@ -102,11 +96,6 @@ def weight_gradient(
 ) -> Counts:
     """Give the gradient of the weight (output channels, channels of a group, ...)."""
     each_in, each_out = out.shape[1], out.shape[0] // geometry.groups
-    sizes = [n + sum(pair) for n, pair in zip(geometry.size, geometry.padding, strict=True)]
-    inside = tuple(
-        slice(before, before + n) for n, (before, _) in zip(geometry.size, geometry.padding, strict=True)
-    )
-    dimensions = len(sizes)
     terms, taps = x.shape[0] * prod(geometry.output), prod(geometry.kernel)
     step = max(1, min(each_in, _COLUMNS // max(1, terms * taps)))
     total: Counts = None
@@ -115,16 +104,26 @@ def weight_gradient(
         rows = np.moveaxis(gradient[:, outputs], 0, 1).reshape(each_out, terms)
         for first in range(0, each_in, step):
             some = slice(first, min(first + step, each_in))
-            channels = x[:, group * each_in + some.start : group * each_in + some.stop]
-            buffer = _placed(channels, sizes, inside) if sizes != list(geometry.size) else channels
-            windows = _windows(buffer, geometry.output, geometry.kernel, geometry.stride, geometry.dilation)
+            channels = _padded(x[:, group * each_in + some.start : group * each_in + some.stop], geometry)
+            windows = _windows(channels, geometry.output, geometry.kernel, geometry.stride, geometry.dilation)
             # (image, channel, taps, places): the transpose of the columns is what lies in memory.
             across = (some.stop - some.start) * taps
-            columns = np.moveaxis(windows, 0, 1 + dimensions).reshape(across, terms).T
+            columns = np.moveaxis(windows, 0, 1 + len(geometry.kernel)).reshape(across, terms).T
             part = np.empty((each_out, across), out.dtype)
             total = _plus(total, matmul(rows, columns, part))
             out[outputs, some] = part.reshape(out[outputs, some].shape)
     return total
+
+
+def _padded(x: Encodings, geometry: Geometry) -> Encodings:
+    """Put zeros around the spatial axes, where there is any padding."""
+    if not any(map(any, geometry.padding)):
+        return x
+    sizes = [n + sum(pair) for n, pair in zip(geometry.size, geometry.padding, strict=True)]
+    inside = [
+        slice(before, before + n) for n, (before, _) in zip(geometry.size, geometry.padding, strict=True)
+    ]
+    return _placed(x, sizes, tuple(inside))
 
 
 def _placed(x: Encodings, sizes: list[int], inside: tuple[slice, ...]) -> Encodings:
