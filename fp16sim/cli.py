@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import os
 import re
 import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from fp16sim import __version__
-from fp16sim.commands import Failure, Misuse, explain, train
+from fp16sim.commands import Failure, Misuse, explain, train, write_no_more, write_out
 
 __all__ = ["main"]
 
@@ -44,11 +43,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
-        sys.stdout.flush()
+        write_out("")
         return code
     except BrokenPipeError:
-        # The reader of a pipe, such as `head`, has seen enough; nothing more is written, at exit neither.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader of a pipe, such as `head`, has seen enough.
+        write_no_more()
         return 1
     except Misuse as error:
         return _complain(error, 2)

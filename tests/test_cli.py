@@ -20,7 +20,7 @@ from fp16sim.training.results import RunResult, RunSpec, results_from_json, resu
 
 def command(*words: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "fp16sim.cli", *words],
+        [sys.executable, "-m", "fp16sim", *words],
         cwd=cwd,
         env=os.environ | environment,
         capture_output=True,
@@ -125,6 +125,46 @@ def test_an_output_that_cannot_be_written_is_noticed_before_training(
     assert "cannot be written (Permission denied)" in one_line(capsys)
 
 
+@pytest.mark.parametrize("out", ["", " "])
+def test_an_empty_output_is_refused(
+    out: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(comparison, "compare_runs", lambda *_, **__: pytest.fail("it trains"))
+    assert main(["train", "--out", out]) == 2
+    assert f"--out {out!r}: results go into a folder; name one" in one_line(capsys)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["results.json", "report.html", "loss.png"])
+def test_a_folder_where_a_file_is_written_is_noticed_before_training(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(comparison, "compare_runs", lambda *_, **__: pytest.fail("it trains"))
+    (tmp_path / name).mkdir()
+    assert main(["train", "--out", str(tmp_path)]) == 2
+    assert f"{name} is a folder: a file is written there; name another folder" in one_line(capsys)
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")
+def test_an_output_that_is_full_is_one_line(tmp_path: Path) -> None:
+    assert "/dev/full is a file: results go into a folder" in (
+        command("train", "--out", "/dev/full", cwd=tmp_path).stderr
+    )
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "fp16sim", "explain", "1"],
+            cwd=tmp_path,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "standard output cannot be written (No space left on device): " in done.stderr
+
+
 def test_the_installed_command_has_these_codes_too(tmp_path: Path) -> None:
     wrong = command("train", "--out", "no/run", cwd=tmp_path)
     assert (wrong.returncode, wrong.stdout) == (2, "")
@@ -210,6 +250,35 @@ def test_train_writes_results_page_and_pictures(
     for word in ("float16 unscaled", "10.6%", "2^-17", "SSD", "report.html", "skipped steps"):
         assert word in captured.out
     assert captured.err.splitlines()[0] == "1 of 4  float32: 97.0% correct"
+
+
+def test_an_earlier_report_does_not_stay_beside_new_results(
+    quick: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "--out", str(tmp_path), "--quiet"]
+    (tmp_path / "mine.png").write_text("mine")
+    assert main(words) == 0
+    assert (tmp_path / "scale.png").exists()
+    assert main([*words, "--scaler", "none"]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "histogram.png", "loss.png", "mine.png", "report.html", "results.json",
+    ]  # fmt: skip
+    assert main([*words, "--no-report"]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.png", "results.json"]
+
+
+def test_a_comparison_without_results_leaves_the_earlier_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "report.html").write_text("earlier")
+
+    def compare_runs(*_: Any, **__: Any) -> Iterator[RunResult]:
+        raise KeyboardInterrupt
+        yield
+
+    monkeypatch.setattr(comparison, "compare_runs", compare_runs)
+    assert main(["train", "--out", str(tmp_path)]) == 1
+    assert (tmp_path / "report.html").read_text() == "earlier"
 
 
 def test_the_default_folder_makes_runs_itself(

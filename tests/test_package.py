@@ -33,7 +33,7 @@ LAYERS = (
     ("training",),
     ("recording",),
     ("report",),
-    ("commands", "cli"),
+    ("commands", "cli", "__main__"),
 )  # fmt: skip
 MAY_KNOW = {
     # The definition stands on formats, rounding rules and datapaths only, and never on a NumPy ufunc.

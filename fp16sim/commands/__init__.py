@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["Failure", "Misuse"]
+import os
+import sys
+
+__all__ = ["Failure", "Misuse", "write_no_more", "write_out"]
 
 
 class Misuse(Exception):
@@ -11,3 +14,23 @@ class Misuse(Exception):
 
 class Failure(Exception):
     """What was typed is right and did not work out; the message is one line. Exit 1."""
+
+
+def write_out(text: str) -> None:
+    """Print what was asked for; a full disk behind standard output is a failure in one line."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        write_no_more()
+        reason = error.strerror or error
+        raise Failure(
+            f"standard output cannot be written ({reason}): free some space or redirect it"
+        ) from error
+
+
+def write_no_more() -> None:
+    """Let nothing more reach standard output, at exit neither."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -7,7 +7,7 @@ import re
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
-from fp16sim.commands import Misuse
+from fp16sim.commands import Misuse, write_out
 
 __all__ = ["add_arguments", "parse_number", "run"]
 
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         description = describe(number, args.format, scale)
     except (ValueError, TypeError) as error:
         raise Misuse(str(error)) from error
-    print(description.to_json() if args.json else description)
+    write_out(f"{description.to_json() if args.json else description}\n")
     return 0
 
 

@@ -10,7 +10,7 @@ import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from fp16sim.commands import Failure, Misuse
+from fp16sim.commands import Failure, Misuse, write_out
 from fp16sim.commands.progress import Progress
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ def run(args: argparse.Namespace) -> int:
         )
     folder = _folder(args.out)
     from fp16sim.emulator.backends import compilations
-    from fp16sim.report.files import write_atomically
+    from fp16sim.report.files import remove_files, write_atomically
+    from fp16sim.report.pictures import REPORT_FILES
     from fp16sim.training.comparison import compare_runs
     from fp16sim.training.results import results_to_json
 
@@ -69,6 +70,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         with compilations(progress.compiling):
             for result in results_of:
+                if not finished:  # results.json is about to change: a report of earlier results goes first
+                    remove_files(folder, REPORT_FILES)
                 finished.append(result)
                 write_atomically(folder / "results.json", results_to_json(finished))
                 progress.finished(result)
@@ -81,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     if stopped and not finished:
         raise Failure(f"{stopped}; no run was finished and nothing was written to {folder}")
     page, remark = _report(args, folder, finished, complete=not stopped)
-    print(_summary(args.json, finished, folder, page, remark, complete=not stopped))
+    write_out(_summary(args.json, finished, folder, page, remark, complete=not stopped) + "\n")
     if stopped:
         names = ", ".join(result.name for result in finished)
         raise Failure(
@@ -92,16 +95,23 @@ def run(args: argparse.Namespace) -> int:
 
 def _folder(out: str) -> Path:
     from fp16sim.report.files import prepare_folder
+    from fp16sim.report.pictures import REPORT_FILES
 
+    if not out.strip():
+        raise Misuse(f"--out {out!r}: results go into a folder; name one, such as --out {FOLDER}")
     # The folder above is made for the default only: a path that someone typed may hold a typing error.
     if out == FOLDER:
         Path(out).parent.mkdir(exist_ok=True)
     try:
-        return prepare_folder(out)
+        folder = prepare_folder(out)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise Misuse(f"--out: {error}") from error
     except OSError as error:
         raise Failure(f"--out: {error}") from error
+    for name in ("results.json", *REPORT_FILES):
+        if (folder / name).is_dir():
+            raise Misuse(f"--out: {folder / name} is a folder: a file is written there; name another folder")
+    return folder
 
 
 def _specs(scalers: list[str] | None) -> Sequence[RunSpec]:

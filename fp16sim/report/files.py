@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import os
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
-__all__ = ["prepare_folder", "write_atomically"]
+__all__ = ["prepare_folder", "remove_files", "write_atomically"]
 
 
 def prepare_folder(folder: str | Path) -> Path:
@@ -82,6 +83,20 @@ def write_atomically(path: str | Path, content: str | bytes) -> Path:
             os.unlink(name)
         raise
     return path
+
+
+def remove_files(folder: Path, names: Iterable[str]) -> None:
+    """Remove those of the named files that a folder holds: what an earlier run left would pass for this one's.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = (Path(folder) / "old.png").write_text("old")
+    ...     remove_files(Path(folder), ["old.png", "never.png"])
+    ...     list(Path(folder).iterdir())
+    []
+    """
+    for name in names:
+        (folder / name).unlink(missing_ok=True)
 
 
 def _umask() -> int:

@@ -12,8 +12,8 @@ from importlib.resources import files
 from pathlib import Path
 
 from fp16sim import __version__
-from fp16sim.report.files import write_atomically
-from fp16sim.report.pictures import Picture, pictures
+from fp16sim.report.files import remove_files, write_atomically
+from fp16sim.report.pictures import REPORT_FILES, Picture, pictures
 from fp16sim.report.style import run_colours
 from fp16sim.report.tables import HEADER, SHARES_NOTE, factor_note, html_table, percent, rows, superscript
 from fp16sim.training.results import RunResult
@@ -105,6 +105,8 @@ Digits, UCI Machine Learning Repository, CC BY 4.0.</footer>
 def write_report(folder: Path, results: Sequence[RunResult], setting: Setting) -> Path:
     """Write report.html and the pictures as PNG, each moved into place when it is whole.
 
+    A picture of an earlier report that these results do not have is removed.
+
     Parameters
     ----------
     folder : Path
@@ -124,6 +126,8 @@ def write_report(folder: Path, results: Sequence[RunResult], setting: Setting) -
         Without matplotlib; the message names the extra that brings it.
     """
     drawn = pictures(results, setting.loss_factor)
+    written = {"report.html", *(f"{picture.name}.png" for picture in drawn)}
+    remove_files(folder, [name for name in REPORT_FILES if name not in written])
     for picture in drawn:
         write_atomically(folder / f"{picture.name}.png", picture.png)
     return write_atomically(folder / "report.html", page(results, setting, drawn))

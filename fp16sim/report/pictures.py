@@ -11,7 +11,7 @@ from fp16sim.report.style import png, svg
 from fp16sim.report.tables import power_of_two, superscript
 from fp16sim.training.results import RunResult
 
-__all__ = ["Picture", "pictures"]
+__all__ = ["REPORT_FILES", "Picture", "pictures"]
 
 CAPTIONS = {
     "loss": "Cross-entropy of the training batches, before the small factor and the loss scale multiply it. "
@@ -22,6 +22,9 @@ CAPTIONS = {
     "scale": "A dynamic scaler looks for the largest scale that fits. A step whose gradients overflow is "
     "skipped and the scale is cut; after a run of good steps it grows.",
 }
+
+REPORT_FILES = ("report.html", *(f"{name}.png" for name in CAPTIONS))
+"""Every file that a report can consist of."""
 
 
 @dataclass(frozen=True)
