@@ -63,6 +63,14 @@ class SGD:
         self.momentum = momentum
         self.velocity: list[Array | None] = [None] * len(self.parameters)
 
+    def __repr__(self) -> str:
+        return f"SGD({len(self.parameters)} parameters, lr={self.lr!r}, momentum={self.momentum!r})"
+
+    def zero_grad(self) -> None:
+        """Forget the gradients: every parameter's `grad` becomes None, as torch does by default."""
+        for parameter in self.parameters:
+            parameter.grad = None
+
     def step(self, gradients: Sequence[Array | None] | None = None) -> None:
         """Move every parameter.
 

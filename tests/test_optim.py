@@ -59,6 +59,15 @@ def test_it_uses_grad_and_leaves_none_alone():
     assert second.data.tolist() == [1, 1]
 
 
+def test_zero_grad_and_what_it_prints_as():
+    parameter = Tensor(np.ones(2, np.float32), requires_grad=True)
+    parameter.grad = np.ones(2, np.float32)
+    optimizer = SGD([parameter], lr=0.5, momentum=0.9)
+    optimizer.zero_grad()
+    assert parameter.grad is None
+    assert repr(optimizer) == "SGD(1 parameters, lr=0.5, momentum=0.9)"
+
+
 def test_a_step_makes_new_arrays():
     parameter = Tensor(np.ones(2, np.float32), requires_grad=True)
     before = parameter.data

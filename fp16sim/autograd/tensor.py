@@ -21,7 +21,7 @@ from fp16sim.autograd.arithmetic import Arithmetic, Array, round_array
 if TYPE_CHECKING:
     from fp16sim.autograd.ops import Op
 
-__all__ = ["Context", "Hook", "Node", "Tensor", "gradients", "no_grad"]
+__all__ = ["Context", "Hook", "Node", "Tensor", "gradients", "need_tensor", "no_grad"]
 
 Hook = Callable[[Array], Array | None]
 _DTYPES = (np.dtype(np.float16), np.dtype(np.float32))
@@ -135,6 +135,10 @@ class Tensor:
     def __repr__(self) -> str:
         return f"Tensor({self.data!r}{', requires_grad=True' if self.requires_grad else ''})"
 
+    def __array__(self, *_: object, **__: object) -> np.ndarray[Any, Any]:
+        # NumPy would compute off the tape, with roundings of its own.
+        raise TypeError("a tensor is no NumPy array, whose arithmetic has no tape: pass tensor.data")
+
     def item(self) -> float:
         """Give the one value as a Python float, exactly."""
         return float(self.data.item())
@@ -232,8 +236,18 @@ def gradients(
         return _walk(_tape(result), round_array(seed, np.float32) if wide else seed, tensors, wide=wide)
 
 
+def need_tensor(x: object) -> None:
+    """Refuse an operand that is no tensor."""
+    if not isinstance(x, Tensor):
+        raise TypeError(
+            f"the input is a {type(x).__name__}: layers and operations take tensors; pass fs.Tensor(x)"
+        )
+
+
 def apply(op: Op, arithmetic: Arithmetic, *parents: Tensor, **options: Any) -> Tensor:
     """Run an operation and, where a gradient may be wanted, record it."""
+    for parent in parents:
+        need_tensor(parent)
     with np.errstate(all="ignore"):
         data, saved = op.forward(arithmetic, *(parent.data for parent in parents), **options)
     result = Tensor(data)

@@ -6,7 +6,7 @@ import numpy.typing as npt
 
 from fp16sim.autograd import ops
 from fp16sim.autograd.policy import current_policy
-from fp16sim.autograd.tensor import Tensor
+from fp16sim.autograd.tensor import Tensor, need_tensor
 from fp16sim.nn.module import Module
 
 __all__ = ["CrossEntropyLoss"]
@@ -25,4 +25,5 @@ class CrossEntropyLoss(Module):
 
     def forward(self, logits: Tensor, labels: npt.ArrayLike) -> Tensor:
         """Map logits (batch, classes) and labels (batch,) to one number."""
+        need_tensor(logits)
         return ops.cross_entropy(ops.cast(logits, current_policy().losses), labels)

@@ -61,6 +61,11 @@ class Module:
         """Give every parameter, in the order of :meth:`named_parameters`."""
         return [parameter for _, parameter in self.named_parameters()]
 
+    def zero_grad(self) -> None:
+        """Forget the gradients: every parameter's `grad` becomes None, as torch does by default."""
+        for parameter in self.parameters():
+            parameter.grad = None
+
     def to(self, dtype: str) -> Module:
         """Convert the parameters in place to ``"float16"`` (each rounded once) or ``"float32"`` (exact)."""
         for parameter in self.parameters():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fp16sim.autograd import ops
-from fp16sim.autograd.tensor import Tensor
+from fp16sim.autograd.tensor import Tensor, need_tensor
 from fp16sim.nn.module import Module
 
 __all__ = ["ReLU"]
@@ -16,6 +16,10 @@ class ReLU(Module):
     array([0., 2.], dtype=float32)
     """
 
+    def __repr__(self) -> str:
+        return "ReLU()"
+
     def forward(self, x: Tensor) -> Tensor:
         """Map any shape to the same shape."""
+        need_tensor(x)
         return ops.relu(x)

@@ -165,3 +165,14 @@ def test_backward_checks_its_gradient():
         y.backward()
     with pytest.raises(ValueError, match=r"shape \(3,\)"):
         y.backward([1, 2, 3])
+
+
+def test_a_tensor_is_no_numpy_array():
+    for take in (np.asarray, np.exp, Tensor, lambda tensor: np.ones(1) + tensor):
+        with pytest.raises(TypeError, match=r"pass tensor\.data"):
+            take(Tensor([1.0]))
+
+
+def test_an_operand_that_is_no_tensor_is_refused():
+    with pytest.raises(TypeError, match=r"is a ndarray: .* pass fs\.Tensor\(x\)"):
+        Tensor([1.0]) + np.ones(1, np.float32)

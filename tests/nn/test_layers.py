@@ -89,6 +89,56 @@ def test_to_rounds_once_and_back():
     assert layer.weight.dtype == np.float32
 
 
+def test_layers_of_a_chain_start_apart():
+    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
+    for place in (0, 2):
+        expected = nn.Linear(8, 8, layer=place).weight.data
+        assert model.modules[place].weight.data.tobytes() == expected.tobytes()
+    assert nn.Linear(8, 8, layer=0).weight.data.tobytes() != nn.Linear(8, 8, layer=2).weight.data.tobytes()
+
+
+def test_chains_in_a_chain_start_apart_too():
+    def block():
+        return nn.Sequential(nn.Linear(8, 8), nn.ReLU())
+
+    model = nn.Sequential(block(), block(), nn.Linear(8, 8))
+    weights = [p.data.tobytes() for name, p in model.named_parameters() if name.endswith("weight")]
+    assert weights == [nn.Linear(8, 8, layer=place).weight.data.tobytes() for place in (0, 2, 4)]
+
+
+def test_a_layer_that_is_shared_has_its_first_place():
+    shared = nn.Linear(8, 8)
+    nn.Sequential(nn.ReLU(), shared, shared)
+    assert shared.weight.data.tobytes() == nn.Linear(8, 8, layer=1).weight.data.tobytes()
+
+
+def test_a_layer_number_that_was_given_and_weights_that_were_changed_stay():
+    given, trained = nn.Linear(8, 8, layer=0), nn.Linear(8, 8)
+    trained.weight.data = trained.weight.data + np.float32(1)
+    before = trained.weight.data.tobytes()
+    nn.Sequential(nn.ReLU(), given, trained)
+    assert given.weight.data.tobytes() == nn.Linear(8, 8).weight.data.tobytes()
+    assert trained.weight.data.tobytes() == before
+
+
+def test_an_optimizer_made_before_the_chain_holds_its_parameters():
+    layer = nn.Linear(4, 4)
+    model = nn.Sequential(nn.ReLU(), layer)
+    assert all(a is b for a, b in zip(model.parameters(), layer.parameters(), strict=True))
+
+
+def test_zero_grad_forgets_gradients():
+    model = nn.Sequential(nn.Linear(4, 2))
+    nn.CrossEntropyLoss()(model(Tensor(np.ones((3, 4), np.float32))), [0, 1, 1]).backward()
+    assert all(parameter.grad is not None for parameter in model.parameters())
+    model.zero_grad()
+    assert all(parameter.grad is None for parameter in model.parameters())
+
+
+def test_modules_say_what_they_are():
+    assert repr(nn.Sequential(nn.Linear(4, 3), nn.ReLU())) == "Sequential(Linear(4, 3), ReLU())"
+
+
 @pytest.mark.parametrize(
     ("call", "kind", "message"),
     [
@@ -96,6 +146,9 @@ def test_to_rounds_once_and_back():
         (lambda: nn.Linear(3, 2.5), ValueError, "outputs=2.5"),
         (lambda: nn.Linear(3, 2)(Tensor([[1.0]])), ValueError, "3 inputs"),
         (lambda: nn.Sequential(nn.ReLU(), "ReLU"), TypeError, "part 1 is a str"),
+        (lambda: nn.Linear(3, 2)(np.ones((1, 3))), TypeError, r"is a ndarray: .* pass fs.Tensor\(x\)"),
+        (lambda: nn.Sequential(nn.ReLU())(np.ones((1, 3))), TypeError, r"pass fs.Tensor\(x\)"),
+        (lambda: nn.CrossEntropyLoss()(np.ones((1, 3)), [0]), TypeError, r"pass fs.Tensor\(x\)"),
         (lambda: nn.Module()(1), NotImplementedError, "define forward"),
     ],
 )
