@@ -14,6 +14,8 @@ from fp16sim_samples import four_runs
 import fp16sim
 from fp16sim.cli import main
 from fp16sim.commands.progress import Progress
+from fp16sim.report import html
+from fp16sim.report.tables import HEADER, rows, text_table
 from fp16sim.training import comparison
 from fp16sim.training.results import RunResult, RunSpec, results_from_json, results_to_json
 
@@ -247,7 +249,15 @@ def test_train_writes_results_page_and_pictures(
     ]
     text = (tmp_path / "run" / "results.json").read_text()
     assert text == results_to_json(results_from_json(text)) == results_to_json(four_runs())
-    for word in ("float16 unscaled", "10.6%", "2^-17", "SSD", "report.html", "skipped steps"):
+    for word in (
+        "float16 unscaled",
+        "10.6%",
+        "2^-17",
+        "SSD",
+        "report.html",
+        "skipped steps",
+        "one image is 0.25%",
+    ):
         assert word in captured.out
     assert captured.err.splitlines()[0] == "1 of 4  float32: 97.0% correct"
 
@@ -279,6 +289,38 @@ def test_a_comparison_without_results_leaves_the_earlier_report(
     monkeypatch.setattr(comparison, "compare_runs", compare_runs)
     assert main(["train", "--out", str(tmp_path)]) == 1
     assert (tmp_path / "report.html").read_text() == "earlier"
+
+
+def test_quiet_prints_the_table_only(
+    quick: None, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["train", "--out", str(tmp_path / "run"), "--quiet"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out == text_table(HEADER, rows(four_runs())) + "\n"
+    assert captured.err == ""
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert main(["train", "--out", str(tmp_path / "run"), "--quiet"]) == 0
+    again = capsys.readouterr()
+    assert again.out == captured.out
+    assert again.err.startswith("fp16sim: No report.html: pictures need matplotlib")
+
+
+def test_ctrl_c_is_answered_before_the_report_is_drawn(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def compare_runs(*_: Any, **__: Any) -> Iterator[RunResult]:
+        yield from four_runs()[:2]
+        raise KeyboardInterrupt
+
+    def write_report(*_: Any) -> Path:
+        assert capsys.readouterr().err.endswith("interrupted; writing what is finished ...\n")
+        return tmp_path
+
+    monkeypatch.setattr(comparison, "compare_runs", compare_runs)
+    monkeypatch.setattr(html, "write_report", write_report)
+    assert main(["train", "--out", str(tmp_path / "run")]) == 1
 
 
 def test_the_default_folder_makes_runs_itself(
@@ -329,8 +371,9 @@ def test_ctrl_c_keeps_the_runs_that_are_finished(
     monkeypatch.setattr(comparison, "compare_runs", compare_runs)
     assert main(["train", "--out", str(tmp_path / "run"), "--quiet"]) == 1
     captured = capsys.readouterr()
-    assert captured.err.count("\n") == 1
-    assert "interrupted: 2 of 4 runs are finished and kept" in captured.err
+    first, last = captured.err.splitlines()
+    assert first == "interrupted; writing what is finished ..."
+    assert "interrupted: 2 of 4 runs are finished and kept" in last
     kept = results_from_json((tmp_path / "run" / "results.json").read_text())
     assert [result.name for result in kept] == ["float32", "float16 unscaled"]
     assert "Interrupted" in (tmp_path / "run" / "report.html").read_text("utf-8")
@@ -370,8 +413,10 @@ sys.exit(main(["train", "--out", "run", "--epochs", "1", "--scaler", "static,sca
         [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False
     )
     assert done.returncode == 1
-    assert done.stderr.count("\n") == 1, done.stderr
-    assert "interrupted: 1 of 2 runs" in done.stderr
+    assert done.stderr.count("\n") == 2, done.stderr
+    assert done.stderr.startswith(
+        "interrupted; writing what is finished ...\nfp16sim: interrupted: 1 of 2 runs"
+    )
     assert [r.name for r in results_from_json((tmp_path / "run" / "results.json").read_text())] == ["float32"]
     assert (tmp_path / "run" / "report.html").exists()
 
@@ -401,7 +446,7 @@ def test_without_the_report_extra_there_is_a_table_and_a_line_that_names_it(
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     assert main(["train", "--out", str(tmp_path / "run")]) == 0
     captured = capsys.readouterr()
-    assert captured.out.count("pip install 'fp16sim[report]'") == 1
+    assert captured.out.count("pip install 'fp16sim[report]', or in a clone pip install -e '.[report]'") == 1
     assert captured.out.splitlines()[-1].startswith("No report.html:")
     assert "float16 dynamic" in captured.out
     assert "4 of 4  float16 dynamic: 97.0% correct" in captured.err

@@ -23,6 +23,7 @@ __all__ = ["add_arguments", "run"]
 
 FOLDER = "runs/digits"
 EPOCHS = 12
+INTERRUPTED = "interrupted"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -43,7 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--no-report", action="store_true", help="write results.json, no page and no pictures"
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
-    parser.add_argument("--quiet", action="store_true", help="show no progress")
+    parser.add_argument("--quiet", action="store_true", help="show no progress, and the table alone")
 
 
 def run(args: argparse.Namespace) -> int:
@@ -76,15 +77,17 @@ def run(args: argparse.Namespace) -> int:
                 write_atomically(folder / "results.json", results_to_json(finished))
                 progress.finished(result)
     except KeyboardInterrupt:
-        stopped = "interrupted"
+        stopped = INTERRUPTED
     except (ValueError, ArithmeticError, MemoryError) as error:
         stopped = str(error)
     finally:
         progress.close()
     if stopped and not finished:
         raise Failure(f"{stopped}; no run was finished and nothing was written to {folder}")
+    if stopped == INTERRUPTED:
+        print("interrupted; writing what is finished ...", file=sys.stderr, flush=True)
     page, remark = _report(args, folder, finished, complete=not stopped)
-    write_out(_summary(args.json, finished, folder, page, remark, complete=not stopped) + "\n")
+    write_out(_summary(args, finished, folder, page, remark, complete=not stopped) + "\n")
     if stopped:
         names = ", ".join(result.name for result in finished)
         raise Failure(
@@ -155,12 +158,17 @@ def _setting(args: argparse.Namespace, complete: bool) -> Setting:
 
 
 def _summary(
-    as_json: bool, results: Sequence[RunResult], folder: Path, page: Path | None, remark: str, complete: bool
+    args: argparse.Namespace,
+    results: Sequence[RunResult],
+    folder: Path,
+    page: Path | None,
+    remark: str,
+    complete: bool,
 ) -> str:
-    from fp16sim.report.tables import HEADER, SHARES_NOTE, factor_note, rows, text_table
+    from fp16sim.report.tables import ACCURACY_NOTE, HEADER, SHARES_NOTE, factor_note, rows, text_table
     from fp16sim.training.comparison import LOSS_FACTOR
 
-    if as_json:
+    if args.json:
         runs = [result.to_dict() for result in results]
         for each in runs:
             del each["history"], each["histogram"]
@@ -174,8 +182,13 @@ def _summary(
         if remark:
             print(f"fp16sim: {remark}", file=sys.stderr)
         return json.dumps(fields, indent=2, allow_nan=False)
-    notes = [SHARES_NOTE, factor_note(LOSS_FACTOR)]
-    paragraphs = [text_table(HEADER, rows(results)), *(textwrap.fill(note, 92) for note in notes)]
+    table = text_table(HEADER, rows(results))
+    if args.quiet:
+        if remark:
+            print(f"fp16sim: {remark}", file=sys.stderr)
+        return table
+    notes = [ACCURACY_NOTE, SHARES_NOTE, factor_note(LOSS_FACTOR)]
+    paragraphs = [table, *(textwrap.fill(note, 92) for note in notes)]
     paragraphs.append(
         f"Report: {page}" if page is not None else remark or f"Results: {folder / 'results.json'}"
     )

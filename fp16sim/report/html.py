@@ -15,7 +15,16 @@ from fp16sim import __version__
 from fp16sim.report.files import remove_files, write_atomically
 from fp16sim.report.pictures import REPORT_FILES, Picture, pictures
 from fp16sim.report.style import run_colours
-from fp16sim.report.tables import HEADER, SHARES_NOTE, factor_note, html_table, percent, rows, superscript
+from fp16sim.report.tables import (
+    ACCURACY_NOTE,
+    HEADER,
+    SHARES_NOTE,
+    factor_note,
+    html_table,
+    percent,
+    rows,
+    superscript,
+)
 from fp16sim.training.results import RunResult
 
 __all__ = ["Setting", "page", "write_report"]
@@ -67,7 +76,7 @@ def page(results: Sequence[RunResult], setting: Setting, drawn: Sequence[Picture
         f"{base64.b64encode(picture.svg).decode('ascii')}'><figcaption>{escape(picture.caption)}</figcaption></figure>"
         for picture in drawn
     )
-    cells = [[superscript(cell) for cell in row] for row in rows(results)]
+    cells = [["\N{EN DASH}" if cell == "-" else superscript(cell) for cell in row] for row in rows(results)]
     digests = [(result.name, result.policy, result.scaler, result.digest[:16]) for result in results]
     return f"""<!doctype html>
 <html lang="en">
@@ -84,7 +93,7 @@ def page(results: Sequence[RunResult], setting: Setting, drawn: Sequence[Picture
 <p class="lead">{unfinished}{escape(setting.task)} Accuracy on the test images:</p>
 <div class="cards">{cards}</div>
 <div class="wide">{html_table(HEADER, cells)}</div>
-<p class="note">{escape(SHARES_NOTE)}</p>
+<p class="note">{escape(ACCURACY_NOTE)} {escape(SHARES_NOTE)}</p>
 {figures}
 <h2>What the small factor stands for</h2>
 <p>{escape(superscript(factor_note(setting.loss_factor)))}</p>

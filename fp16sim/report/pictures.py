@@ -9,6 +9,7 @@ from fp16sim.report.histogram_plot import histogram_figure
 from fp16sim.report.plots import loss_figure, scale_figure
 from fp16sim.report.style import png, svg
 from fp16sim.report.tables import power_of_two, superscript
+from fp16sim.scaling.registry import parse
 from fp16sim.training.results import RunResult
 
 __all__ = ["REPORT_FILES", "Picture", "pictures"]
@@ -69,7 +70,19 @@ def pictures(
     moving = scale_figure(results)
     if moving is not None:
         figures["scale"] = moving
+    captions = CAPTIONS | {"scale": CAPTIONS["scale"] + _where_they_start(results)}
     return [
-        Picture(name, svg(figure), png(figure), superscript(CAPTIONS[name]))
+        Picture(name, svg(figure), png(figure), superscript(captions[name]))
         for name, figure in figures.items()
     ]
+
+
+def _where_they_start(results: Sequence[RunResult]) -> str:
+    """Say of each run whose scale moves where it starts and when it grows."""
+    sentences = ""
+    for result in results:
+        if len({step.scale for step in result.history}) > 1:
+            interval = getattr(parse(result.scaler), "growth_interval", None)
+            grows = f" and grows after {interval} good steps in a row" if interval else ""
+            sentences += f" The run {result.name} starts at {power_of_two(result.history[0].scale)}{grows}."
+    return sentences

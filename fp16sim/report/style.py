@@ -24,7 +24,10 @@ RUN_COLOURS = (VERMILION, BLUE, GREEN, PURPLE, ORANGE)
 WIDTH = 8.6
 """Inches; every picture is as wide."""
 
-REMEDY = "pictures need matplotlib, which is not installed: pip install 'fp16sim[report]'"
+REMEDY = (
+    "pictures need matplotlib, which is not installed: pip install 'fp16sim[report]', or in a clone "
+    "pip install -e '.[report]'"
+)
 
 
 def new_figure(height: float) -> Figure:

@@ -64,6 +64,10 @@ def test_the_page_tells_the_runs_and_the_factor() -> None:
         assert f"{100 * result.accuracy:.1f}%" in text
     assert "digits &amp; more" in text
     assert "2⁻¹⁷" in text
+    assert text.count("<td>\N{EN DASH}</td>") == 3  # float32: flushed, surviving, final scale
+    assert "<td>-</td>" not in text
+    assert "one image is 0.25%" in text
+    assert "The run float16 dynamic starts at 2³⁶ and grows after 2000 good steps in a row." in text
     assert "SSD" in text
     assert "Interrupted" not in text
 

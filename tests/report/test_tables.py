@@ -10,6 +10,10 @@ def test_a_row_has_what_its_header_says() -> None:
     assert table[3][-2:] == ("2^34", "3")
 
 
+def test_float32_loses_nothing_and_has_no_scale() -> None:
+    assert rows(four_runs())[0] == ("float32", "97.0%", "60.0%", "-", "-", "-", "0")
+
+
 def test_columns_line_up() -> None:
     lines = text_table(HEADER, rows(four_runs())).splitlines()
     assert len(lines) == 6
