@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
@@ -95,8 +95,7 @@ def current_policy() -> Policy:
     return _current.get()
 
 
-@contextmanager
-def autocast(policy: Policy | str) -> Iterator[Policy]:
+def autocast(policy: Policy | str) -> AbstractContextManager[Policy]:
     """Compute under a policy inside a ``with`` block.
 
     >>> with autocast("mixed_float16"):
@@ -105,7 +104,12 @@ def autocast(policy: Policy | str) -> Iterator[Policy]:
     >>> current_policy().compute
     'float32'
     """
-    token = _current.set(as_policy(policy))
+    return _under(as_policy(policy))  # an unknown name is refused here, not when the block begins
+
+
+@contextmanager
+def _under(policy: Policy) -> Iterator[Policy]:
+    token = _current.set(policy)
     try:
         yield _current.get()
     finally:

@@ -53,6 +53,11 @@ class Histogram:
     zeros, infinities, nans : int
         Values that have no exponent.
 
+    Raises
+    ------
+    ValueError
+        If an exponent is no integer, or a count is none or is negative.
+
     Examples
     --------
     >>> histogram = Histogram()
@@ -70,6 +75,17 @@ class Histogram:
     zeros: int = 0
     infinities: int = 0
     nans: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("counts", "powers"):
+            for exponent, count in getattr(self, name).items():
+                if not _is_whole(exponent):
+                    raise ValueError(
+                        f"{name} has the exponent {exponent!r}: keys are the integers floor(log2 |g|); pass -31, say"
+                    )
+                _check_count(f"{name}[{exponent}]", count)
+        for name in ("zeros", "infinities", "nans"):
+            _check_count(name, getattr(self, name))
 
     @property
     def total(self) -> int:
@@ -168,11 +184,11 @@ class Histogram:
         """Read what :meth:`to_dict` wrote."""
         try:
             return cls(
-                {int(key): int(count) for key, count in data["counts"].items()},
-                {int(key): int(count) for key, count in data["powers"].items()},
-                int(data["zeros"]),
-                int(data["infinities"]),
-                int(data["nans"]),
+                {int(key): count for key, count in data["counts"].items()},
+                {int(key): count for key, count in data["powers"].items()},
+                data["zeros"],
+                data["infinities"],
+                data["nans"],
             )
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"not a histogram ({error!r}): pass what Histogram.to_dict wrote") from error
@@ -210,3 +226,12 @@ def measure(exact: npt.ArrayLike, scale: float) -> tuple[int, int, int]:
 
 def _summed(first: Mapping[int, int], second: Mapping[int, int]) -> dict[int, int]:
     return {key: first.get(key, 0) + second.get(key, 0) for key in sorted({*first, *second})}
+
+
+def _is_whole(value: object) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _check_count(name: str, count: Any) -> None:
+    if not _is_whole(count) or count < 0:
+        raise ValueError(f"{name}={count!r}: it counts values; pass an integer, 0 or more")

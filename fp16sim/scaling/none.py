@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fp16sim.scaling.protocol import Decision, Observation
+from fp16sim.scaling.protocol import Decision, Observation, need_observation
 from fp16sim.scaling.state import SavedScaler
 
 __all__ = ["NoScaler"]
@@ -29,4 +29,5 @@ class NoScaler(SavedScaler):
 
     def update(self, observation: Observation) -> tuple[NoScaler, Decision]:
         """Apply the step."""
+        need_observation(observation)
         return self, Decision(apply=True, divide_by=1.0)

@@ -17,7 +17,7 @@ from fp16sim.autograd.arithmetic import round_array
 from fp16sim.autograd.tensor import Tensor
 from fp16sim.emulator.formats import nearest_name
 
-__all__ = ["Decision", "Observation", "Scaler", "observe", "scale_loss", "unscale"]
+__all__ = ["Decision", "Observation", "Scaler", "need_observation", "observe", "scale_loss", "unscale"]
 
 Self = TypeVar("Self")
 Array = npt.NDArray[Any]
@@ -98,6 +98,22 @@ class Scaler(Protocol):
 
     def update(self: Self, observation: Observation) -> tuple[Self, Decision]:
         """Give the next scaler and what to do with this step; `self` does not change."""
+
+
+def need_observation(observation: object) -> None:
+    """Refuse what is no observation, such as a bool."""
+    if not isinstance(observation, Observation):
+        example = f"overflow={observation}" if isinstance(observation, bool) else "overflow=False"
+        raise TypeError(
+            f"update({_short(observation)}): a scaler is told what a step showed; "
+            f"pass fs.scaling.Observation({example})"
+        )
+
+
+def _short(value: object) -> str:
+    return (
+        repr(value) if value is None or isinstance(value, (bool, int, float)) else f"a {type(value).__name__}"
+    )
 
 
 def scale_loss(scaler: Any, loss: Tensor) -> Tensor:

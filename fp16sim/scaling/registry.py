@@ -86,12 +86,18 @@ def parse(text: str) -> Any:
 
 
 def as_scaler(scaler: Any) -> Any:
-    """Take a scaler as it is, or make one from text."""
+    """Take a scaler as it is, or make one from text.
+
+    >>> as_scaler("static,scale=8").scale
+    8.0
+    """
     if isinstance(scaler, str):
         return parse(scaler)
     if not isinstance(scaler, Scaler):
+        number = isinstance(scaler, (int, float)) and not isinstance(scaler, bool)
         raise TypeError(
-            f"a {type(scaler).__name__} is no scaler: it needs `scale` and `update`, or be a name"
+            f"{scaler if number else 'a ' + type(scaler).__name__} is no scaler: pass text such as "
+            f"'static,scale={scaler if number else 1024}', or an object that has `scale` and `update`"
         )
     return scaler
 
@@ -126,5 +132,9 @@ def _number(key: str, text: str) -> int | float:
             value = float(base) ** exponent  # OverflowError beyond float64
             return base**exponent if exponent >= 0 else value
         return int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
-    except (ValueError, OverflowError, ZeroDivisionError):
+    except OverflowError:
+        raise ValueError(
+            f"{key}={text!r}: beyond float64; write a finite number, such as 8, 0.5 or 2**16"
+        ) from None
+    except (ValueError, ZeroDivisionError):
         raise ValueError(f"{key}={text!r}: write a number, such as 8, 0.5 or 2**16") from None

@@ -51,12 +51,23 @@ class SavedScaler:
 def check_number(
     name: str, value: Any, *, above: float = -math.inf, below: float = math.inf, whole: bool = False
 ) -> None:
-    """Refuse an option that is not a number strictly between two bounds."""
+    """Refuse an option that is not a finite number strictly between two bounds."""
     kind = int if whole else (int, float)
-    if isinstance(value, bool) or not isinstance(value, kind) or not above < value < below:
-        need = "an integer" if whole else "a number"
+    number = isinstance(value, kind) and not isinstance(value, bool)
+    huge = number and isinstance(value, int) and not whole and _is_beyond_float64(value)
+    if not number or huge or not above < value < below:
+        need = "an integer" if whole else "a finite number"
         bounds = [f"above {above:g}"] * (above > -math.inf) + [f"below {below:g}"] * (below < math.inf)
-        raise ValueError(f"{name}={value!r}: it must be {' '.join([need, ' and '.join(bounds)]).strip()}")
+        shown = f"an integer of {value.bit_length()} bits" if huge else repr(value)
+        raise ValueError(f"{name}={shown}: it must be {' '.join([need, ' and '.join(bounds)]).strip()}")
+
+
+def _is_beyond_float64(value: int) -> bool:
+    try:
+        float(value)
+    except OverflowError:
+        return True
+    return False
 
 
 def _plain(value: Any) -> Any:

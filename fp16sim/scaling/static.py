@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from fp16sim.scaling.protocol import Decision, Observation
+from fp16sim.scaling.protocol import Decision, Observation, need_observation
 from fp16sim.scaling.state import SavedScaler, check_number
 
 __all__ = ["StaticScaler"]
@@ -38,4 +38,5 @@ class StaticScaler(SavedScaler):
 
     def update(self, observation: Observation) -> tuple[StaticScaler, Decision]:
         """Apply the step unless it overflowed."""
+        need_observation(observation)
         return self, Decision(apply=not observation.overflowed, divide_by=self.scale)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fp16sim.emulator.formats import nearest_name
-from fp16sim.scaling.protocol import Decision, Observation
+from fp16sim.scaling.protocol import Decision, Observation, need_observation
 from fp16sim.scaling.state import SavedScaler, check_number
 
 __all__ = ["TorchScaler"]
@@ -83,6 +83,7 @@ class TorchScaler(SavedScaler):
         ValueError
             If nothing was checked, as torch asserts.
         """
+        need_observation(observation)
         if not observation.checked:
             raise ValueError("checked=False: the rule needs to know of overflow; observe the gradients first")
         decision = Decision(apply=not observation.overflowed, divide_by=self.scale)

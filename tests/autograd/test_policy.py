@@ -44,3 +44,8 @@ def test_autocast_nests_and_ends_on_errors():
             raise RuntimeError
         assert current_policy().name == "mixed_float16"
     assert current_policy().name == "float32"
+
+
+def test_autocast_refuses_an_unknown_policy_at_the_call():
+    with pytest.raises(ValueError, match="unknown policy 'mixed_float8'"):
+        autocast("mixed_float8")

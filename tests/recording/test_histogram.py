@@ -100,3 +100,23 @@ def test_refusals():
         Histogram().shares(1.0)
     with pytest.raises(ValueError, match="not a histogram"):
         Histogram.from_dict({"counts": {}})
+    with pytest.raises(ValueError, match=r"not a histogram .*integer, 0 or more"):
+        Histogram.from_dict(Histogram().to_dict() | {"zeros": 1.5})
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"counts": {-31: -5}}, r"counts\[-31\]=-5: .*an integer, 0 or more"),
+        ({"counts": {-31: 5.0}}, r"counts\[-31\]=5.0"),
+        ({"counts": {-31.5: 5}}, "counts has the exponent -31.5: keys are the integers"),
+        ({"powers": {"-31": 5}}, "powers has the exponent '-31'"),
+        ({"zeros": -1}, "zeros=-1"),
+        ({"infinities": True}, "infinities=True"),
+        ({"nans": 0.5}, "nans=0.5"),
+    ],
+)
+def test_counts_are_checked(fields, message):
+    with pytest.raises(ValueError, match=message):
+        Histogram(**fields)
+    assert Histogram(counts={np.int64(-31): np.int64(5)}).total == 5

@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 
+from fp16sim import scaling
 from fp16sim.autograd.tensor import Tensor
 from fp16sim.scaling import (
     Decision,
@@ -95,6 +96,15 @@ def test_decisions_check_their_words():
         Decision(True, 1.0, method="reciprocl")
     with pytest.raises(ValueError, match="did you mean 'tensor'"):
         Decision(True, 1.0, dtype="tensr")
+
+
+@pytest.mark.parametrize("name", scaling.names())
+def test_an_update_takes_an_observation(name):
+    scaler = scaling.make(name)
+    with pytest.raises(TypeError, match=r"update\(True\): .*Observation\(overflow=True\)"):
+        scaler.update(True)
+    with pytest.raises(TypeError, match=r"update\(a list\)"):
+        scaler.update([])
 
 
 def test_overflow_by_group():

@@ -46,7 +46,7 @@ def test_parse(text, expected):
         ("static,scale=8,scale=9", "twice"),
         ("static,scale=0", "above 0"),
         ("static,scale=-8", "above 0"),
-        ("static,scale=inf", "scale=inf"),
+        ("static,scale=inf", "scale=inf: it must be a finite number above 0"),
         ("static,scale=nan", "scale=nan"),
         ("torch,growth_factor=1", "above 1"),
         ("torch,backoff_factor=1", "below 1"),
@@ -54,7 +54,9 @@ def test_parse(text, expected):
         ("torch,growth_interval=2.5", "an integer"),
         ("torch,init_scale=1e39", "init_scale=1e[+]39"),
         ("torch,init_scale=0", "above 0"),
-        ("torch,init_scale=9**9999", "write a number"),
+        ("torch,init_scale=9**9999", "beyond float64; write a finite number"),
+        ("static,scale=2**5000", "beyond float64; write a finite number"),
+        ("static,scale=1" + "0" * 400, "scale=an integer of 1329 bits: it must be a finite number above 0"),
     ],
 )
 def test_refusals_are_one_line_with_value_and_remedy(text, message):
@@ -117,5 +119,13 @@ def test_a_scaler_is_anything_with_scale_and_update():
             return self, scaling.Decision(True, 4.0)
 
     assert isinstance(scaling.as_scaler(Halving()), Halving)
-    with pytest.raises(TypeError, match="needs `scale` and `update`"):
-        scaling.as_scaler(3.0)
+    with pytest.raises(TypeError, match=r"1024 is no scaler: pass text such as 'static,scale=1024'"):
+        scaling.as_scaler(1024)
+    with pytest.raises(TypeError, match=r"a NoneType is no scaler: .* has `scale` and `update`"):
+        scaling.as_scaler(None)
+
+
+@pytest.mark.parametrize("scale", [2**5000, 10**5000, float("inf")], ids=["2**5000", "10**5000", "inf"])
+def test_a_scale_is_finite(scale):
+    with pytest.raises(ValueError, match="it must be a finite number above 0"):
+        scaling.make("static", scale=scale)
