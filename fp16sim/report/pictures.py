@@ -16,7 +16,7 @@ __all__ = ["REPORT_FILES", "Picture", "pictures"]
 
 CAPTIONS = {
     "loss": "Cross-entropy of the training batches, before the small factor and the loss scale multiply it. "
-    "The pale band is float32. Guessing among ten digits costs ln 10 = 2.3.",
+    "The axis is logarithmic; the pale band is float32. Guessing among ten digits costs ln 10 = 2.3.",
     "histogram": "The gradients of the float32 run, counted by power of two, as float16 meets them: a "
     "magnitude of at most 2^-25 becomes zero, and below 2^-14 bits are missing. The loss scale moves all of "
     "them to the right.",

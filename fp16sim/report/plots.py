@@ -32,8 +32,8 @@ GUESSING = 2.302585
 WINDOW = 9
 """Steps over which a loss curve is smoothed."""
 
-HIGHEST_LOSS = 20.0
-"""A curve that leaves for the sky is cut here; the others would be flat below it."""
+LOWEST_LOSS, HIGHEST_LOSS = 1e-3, 100.0
+"""Curves are cut here. The axis is logarithmic: good runs, all near zero, are told apart beside a bad one."""
 
 
 def loss_figure(results: Sequence[RunResult]) -> Figure:
@@ -52,9 +52,11 @@ def loss_figure(results: Sequence[RunResult]) -> Figure:
     axes = new_axes(figure, 0.65, 0.55, 2.45, 0.75)
     curves = [_running_mean([step.loss for step in result.history]) for result in results]
     finite = [loss for curve in curves for loss in curve if math.isfinite(loss)]
-    highest = max(finite, default=0.0)
-    top = 1.04 * max(3.0, min(highest, HIGHEST_LOSS))
-    cut = f"; cut at {HIGHEST_LOSS:g}" if highest > HIGHEST_LOSS else ""
+    highest, lowest = max(finite, default=1.0), min(finite, default=1.0)
+    bottom = min(1.0, max(lowest, LOWEST_LOSS)) / 1.25
+    top = 1.25 * max(3.0, min(highest, HIGHEST_LOSS))
+    cuts = [f"{LOWEST_LOSS:g}"] * (lowest < LOWEST_LOSS) + [f"{HIGHEST_LOSS:g}"] * (highest > HIGHEST_LOSS)
+    cut = f"; cut at {' and '.join(cuts)}" if cuts else ""
     subtitle = f"mean of the last {WINDOW} steps{cut}; beside each run, its accuracy on the test images"
     title(figure, 0.65, "Training loss", subtitle)
     last_step = max(len(result.history) for result in results)
@@ -75,13 +77,18 @@ def loss_figure(results: Sequence[RunResult]) -> Figure:
         # The float32 run is a wide pale band behind: the others are read against it.
         band = result.policy == "float32"
         look: dict[str, Any] = {"lw": 5, "alpha": 0.45, "zorder": 2} if band else {"lw": 1.8, "zorder": 3}
-        axes.plot([step.step for step in result.history], curve, color=colour, solid_capstyle="round", **look)
-        end = next((loss for loss in reversed(curve) if math.isfinite(loss)), top)
+        steps = [step.step for step in result.history]
+        heights = [max(loss, bottom) for loss in curve]  # NaN, which compares as false, stays
+        axes.plot(steps, heights, color=colour, solid_capstyle="round", **look)
+        end = next((loss for loss in reversed(heights) if math.isfinite(loss)), top)
         ends.append((min(end, 0.97 * top), f"{_broken(result.name)}: {percent(result.accuracy)}", colour))
-        _mark_the_end(axes, result, curve, top, colour)
+        _mark_the_end(axes, result, heights, top, colour)
     axes.set_xlim(0, last_step)
-    axes.set_ylim(0, top)
-    axes.locator_params(axis="y", nbins=6)
+    axes.set_yscale("log")
+    axes.set_ylim(bottom, top)
+    ticks = [10.0**power for power in range(-3, 3) if bottom <= 10.0**power <= top]
+    axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.minorticks_off()
     names_at_the_right(axes, ends, last_step, lines=1 + max(name.count("\n") for _, name, _ in ends))
     axes.set_xlabel("training step", color=INK)
     axes.set_ylabel("cross-entropy (nats)", color=INK)

@@ -91,18 +91,21 @@ def names_at_the_right(axes: Axes, ends: Sequence[tuple[float, str, str]], x: fl
     lines : int
         Lines of the longest name.
     """
-    low, high = axes.get_ylim()
     inches = axes.get_window_extent().height / axes.figure.dpi
-    gap = (high - low) * 0.19 * lines / inches
+    gap = 0.19 * lines / inches
     order = sorted(range(len(ends)), key=lambda index: ends[index][0])
-    places = spread([ends[index][0] for index in order], gap, low + gap / 2, high - gap / 2)
+    to_share = (
+        axes.transData + axes.transAxes.inverted()
+    )  # heights as shares of the axes, on any kind of scale
+    heights = [float(to_share.transform((x, ends[index][0]))[1]) for index in order]
+    places = spread(heights, gap, gap / 2, 1 - gap / 2)
     for index, place in zip(order, places, strict=True):
         end, text, colour = ends[index]
         line = {"arrowstyle": "-", "color": colour, "lw": 0.8, "shrinkA": 2, "shrinkB": 0, "relpos": (0, 0.5)}
         axes.annotate(
             text,
             (x, end),
-            (1.035, (place - low) / (high - low)),
+            (1.035, place),
             textcoords="axes fraction",
             color=colour,
             fontsize=10,

@@ -85,6 +85,30 @@ def test_losses_that_are_not_numbers_leave_a_gap() -> None:
     assert heights[0] == 2.3
 
 
+def test_good_runs_are_told_apart_beside_a_bad_one() -> None:
+    losses = {"bad": 25.0, "good": 0.1, "better": 0.05, "best": 0.01}
+    results = [run(name, losses=(2.3, *(loss,) * 39)) for name, loss in losses.items()]
+    figure = loss_figure(results)
+    axes = figure.axes[0]
+    to_share = axes.transData + axes.transAxes.inverted()
+    ends = [float(to_share.transform((40, loss))[1]) for loss in losses.values()]
+    assert all(high - low > 0.05 for high, low in zip(ends, ends[1:], strict=False))
+    assert 0 < ends[-1] < ends[0] < 1
+    assert overlapping(figure) == []
+
+
+@pytest.mark.parametrize("loss", [0.0, 1e-12, 1e9, 2.3])
+def test_losses_of_any_size_stay_in_the_picture(loss: float) -> None:
+    figure = loss_figure([run("one", losses=(loss,) * 40)])
+    axes = figure.axes[0]
+    low, high = axes.get_ylim()
+    assert 0 < low < high < 200
+    assert axes.lines[-1].get_ydata().min() >= low
+    assert overlapping(figure) == []
+    cut = {0.0: "cut at 0.001", 1e-12: "cut at 0.001", 1e9: "cut at 100"}.get(loss)
+    assert any(cut in text for text in texts(figure)) if cut else not any("cut" in t for t in texts(figure))
+
+
 def test_every_skipped_step_is_marked_at_its_scale() -> None:
     figure = scale_figure(four_runs())
     assert figure is not None
