@@ -64,7 +64,8 @@ class SGD:
         self.velocity: list[Array | None] = [None] * len(self.parameters)
 
     def __repr__(self) -> str:
-        return f"SGD({len(self.parameters)} parameters, lr={self.lr!r}, momentum={self.momentum!r})"
+        count = len(self.parameters)
+        return f"SGD({count} parameter{'s' * (count > 1)}, lr={self.lr!r}, momentum={self.momentum!r})"
 
     def zero_grad(self) -> None:
         """Forget the gradients: every parameter's `grad` becomes None, as torch does by default."""

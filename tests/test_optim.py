@@ -65,7 +65,7 @@ def test_zero_grad_and_what_it_prints_as():
     optimizer = SGD([parameter], lr=0.5, momentum=0.9)
     optimizer.zero_grad()
     assert parameter.grad is None
-    assert repr(optimizer) == "SGD(1 parameters, lr=0.5, momentum=0.9)"
+    assert repr(optimizer) == "SGD(1 parameter, lr=0.5, momentum=0.9)"
 
 
 def test_a_step_makes_new_arrays():

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from fp16sim.autograd.arithmetic import Arithmetic, Array, round_array
 from fp16sim.autograd.policy import current_policy
-from fp16sim.autograd.tensor import Context, Tensor, apply
+from fp16sim.autograd.tensor import Context, Tensor, apply, need_tensor
 from fp16sim.emulator.formats import nearest_name
 
 __all__ = ["Op", "add", "cast", "cross_entropy", "matmul", "multiply", "relu", "reshape", "transpose"]
@@ -93,6 +93,9 @@ def multiply(a: Tensor, constant: float) -> Tensor:
 
     Gradient: that of the result times the constant, rounded once.
     """
+    need_tensor(a)
+    if isinstance(constant, Tensor):
+        raise TypeError("a tensor times a tensor: multiply takes a constant; use @ for a matrix product")
     return apply(_MULTIPLY, _arithmetic(), a, constant=round_array(np.asarray(constant, np.float64), a.dtype))
 
 
@@ -170,6 +173,7 @@ def cast(a: Tensor, dtype: npt.DTypeLike) -> Tensor:
 
     Gradient: converted back the same way.
     """
+    need_tensor(a)
     name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
     if name not in ("float16", "float32"):
         raise ValueError(f"cast to {name!r}: {nearest_name(name, ('float16', 'float32'))}")
@@ -255,6 +259,7 @@ def cross_entropy(logits: Tensor, labels: npt.ArrayLike) -> Tensor:
 
     Gradient, each step rounded: p = e / s; d = p - onehot; q = G / batch; d q.
     """
+    need_tensor(logits)
     classes = np.asarray(labels)
     if len(logits.shape) != 2 or classes.shape != logits.shape[:1] or not classes.size:
         raise ValueError(
@@ -278,6 +283,8 @@ def _arithmetic() -> Arithmetic:
 
 
 def _same_dtype(name: str, a: Tensor, b: Tensor) -> None:
+    for operand in (a, b):
+        need_tensor(operand)
     if a.dtype != b.dtype:
         raise TypeError(
             f"{name} of {a.dtype} and {b.dtype}: cast one of them first, fp16sim.autograd.ops.cast"

@@ -135,6 +135,8 @@ class Tensor:
     def __repr__(self) -> str:
         return f"Tensor({self.data!r}{', requires_grad=True' if self.requires_grad else ''})"
 
+    __array_ufunc__ = None  # np.float64(2) * tensor is then tensor.__rmul__, and np.exp(tensor) a TypeError
+
     def __array__(self, *_: object, **__: object) -> np.ndarray[Any, Any]:
         # NumPy would compute off the tape, with roundings of its own.
         raise TypeError("a tensor is no NumPy array, whose arithmetic has no tape: pass tensor.data")

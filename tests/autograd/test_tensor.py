@@ -168,11 +168,25 @@ def test_backward_checks_its_gradient():
 
 
 def test_a_tensor_is_no_numpy_array():
-    for take in (np.asarray, np.exp, Tensor, lambda tensor: np.ones(1) + tensor):
+    for take in (np.asarray, Tensor, np.linalg.norm):
         with pytest.raises(TypeError, match=r"pass tensor\.data"):
             take(Tensor([1.0]))
+    for compute in (np.exp, np.sum, lambda tensor: np.ones(1) + tensor):
+        with pytest.raises(TypeError, match="Tensor"):
+            compute(Tensor([1.0]))
+
+
+def test_numpy_numbers_are_constants_on_either_side():
+    x = Tensor([1.5], requires_grad=True)
+    for product in (np.float64(2.0) * x, x * np.float32(2.0), 2 * x):
+        assert isinstance(product, Tensor)
+        assert product.data.tolist() == [3.0]
 
 
 def test_an_operand_that_is_no_tensor_is_refused():
     with pytest.raises(TypeError, match=r"is a ndarray: .* pass fs\.Tensor\(x\)"):
         Tensor([1.0]) + np.ones(1, np.float32)
+    with pytest.raises(TypeError, match="is a list: "):
+        ops.cast([1.0], "float16")
+    with pytest.raises(TypeError, match="multiply takes a constant"):
+        Tensor([1.0]) * Tensor([1.0])
