@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -190,11 +190,17 @@ class Tensor:
         result: Tensor = _ops().add(self, other)
         return result
 
+    def __radd__(self, other: object) -> NoReturn:
+        _refuse(other)
+
     def __mul__(self, constant: float) -> Tensor:
         result: Tensor = _ops().multiply(self, constant)
         return result
 
     __rmul__ = __mul__
+
+    def __rmatmul__(self, other: object) -> NoReturn:
+        _refuse(other)
 
     def __matmul__(self, other: Tensor) -> Tensor:
         result: Tensor = _ops().matmul(self, other)
@@ -241,9 +247,13 @@ def gradients(
 def need_tensor(x: object) -> None:
     """Refuse an operand that is no tensor."""
     if not isinstance(x, Tensor):
-        raise TypeError(
-            f"the input is a {type(x).__name__}: layers and operations take tensors; pass fs.Tensor(x)"
-        )
+        _refuse(x)
+
+
+def _refuse(x: object) -> NoReturn:
+    raise TypeError(
+        f"the input is a {type(x).__name__}: layers and operations take tensors; pass fs.Tensor(x)"
+    )
 
 
 def apply(op: Op, arithmetic: Arithmetic, *parents: Tensor, **options: Any) -> Tensor:
