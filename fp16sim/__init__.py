@@ -1,5 +1,20 @@
 """fp16sim: a bit-exact simulator of float16 training.
 
+Usually imported as ``import fp16sim as fs``. Each name has its own help; to
+
+- round numbers, in seven modes (stochastic is one): ``fs.round_to(x, "binary16", rounding="stochastic", seed=0)``;
+- calculate with one rounding for each operation: ``fs.add``, ``fs.fma``, ``fs.sqrt``, ``fs.exp`` and others;
+- see what a format keeps of one number: ``fs.describe(0.1)``; on the command line, ``fp16sim explain 0.1``;
+- multiply matrices as a tensor core or a plain loop does: ``fs.matmul(a, b, "a100")``, whose help lists the datapaths,
+  and ``fs.Datapath`` for one of your own;
+- see every step of one dot product: ``fs.explain("a100", a, b)``;
+- sum in a chosen order: ``fs.sum``, ``fs.mean``, ``fs.norm``, ``fs.cumsum``, ``fs.softmax``;
+- convolve: ``fs.conv2d``, and its gradients ``fs.conv2d_input`` and ``fs.conv2d_weight``; also 1-d and 3-d;
+- count overflows, underflows and swamped additions: ``with fs.count_events() as events: ...``;
+- have a format of your own: ``fs.Format``, then ``fs.round_to(x, it)`` and ``format=it`` in operations;
+- train with a ready loop: ``fs.fit`` and ``fs.scaling``; on the command line, ``fp16sim train``;
+- write a loop of your own: ``fs.Tensor``, ``fs.nn``, ``fs.optim``, ``fs.autocast``.
+
 Public names are handed on lazily, so that ``import fp16sim`` loads neither numba nor the libraries of the extras.
 """
 
@@ -50,9 +65,12 @@ def __getattr__(name: str) -> Any:
         return import_module(f"fp16sim.{name}")
     if name.startswith("__"):  # the import system and inspection ask for these
         raise AttributeError(f"fp16sim has no {name!r}")
-    from fp16sim.emulator.formats import nearest_name
+    from difflib import get_close_matches
 
-    raise AttributeError(f"fp16sim has no {name!r}: {nearest_name(name, __all__)}")
+    from fp16sim.emulator.formats import hint, nearest_name
+
+    near = nearest_name(name, __all__) if get_close_matches(name, __all__, n=1) else ""
+    raise AttributeError(f"fp16sim has no {name!r}: {hint(name) or near or 'dir(fp16sim) lists the names'}")
 
 
 def __dir__() -> list[str]:

@@ -75,6 +75,10 @@ def round_to(
 ) -> Any:
     """Round numbers to a format, once.
 
+    A result in tf32 or a format of your own is a float32 array, which does not say its format: pass ``format=`` to
+    every operation on it, ``fs.add(a, b, format=it)``. Without, it is taken for binary32 and the result is rounded to
+    that.
+
     Parameters
     ----------
     x : array_like
@@ -85,8 +89,10 @@ def round_to(
     out : array, optional
         Where to put the result.
     **options
-        `rounding`, `subnormals`, `inputs`, `saturate`, `tininess`, `seed` and `call`: see
-        ``help(fp16sim.emulator.arithmetic)``. ``inputs="zero"`` looks at subnormals of the source's own format.
+        `rounding`: ``"nearest_even"`` (default), ``"nearest_away"``, ``"toward_zero"``, ``"toward_positive"``,
+        ``"toward_negative"``, ``"to_odd"`` or ``"stochastic"``, which needs ``seed=``. `subnormals`, `inputs`,
+        `saturate`, `tininess`, `seed` and `call`: see ``help("fp16sim.emulator.arithmetic")``.
+        ``inputs="zero"`` looks at subnormals of the source's own format.
 
     Returns
     -------
@@ -144,7 +150,7 @@ def add(
         Where to put the result; may be an operand.
     **options
         `rounding`, `subnormals`, `inputs`, `saturate`, `tininess`, `seed` and `call`: see
-        ``help(fp16sim.emulator.arithmetic)``.
+        ``help("fp16sim.emulator.arithmetic")``.
 
     Returns
     -------

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from fp16sim.emulator import backends
 from fp16sim.emulator.backends.base import Encodings
-from fp16sim.emulator.formats import Format, as_format, binary16, binary32, binary64
+from fp16sim.emulator.formats import Format, as_format, binary16, binary32, binary64, conversion_to
 from fp16sim.emulator.rounding import Rounding
 
 __all__ = [
@@ -37,6 +37,8 @@ def as_values(x: Any) -> npt.NDArray[Any]:
     TypeError
         On complex, object, text or wider-than-float64 data.
     """
+    if x is None:
+        raise TypeError("None is no number: pass a number, a list of numbers or an array")
     if isinstance(x, int) and not -(2**63) <= x < 2**64:
         shown = x if x.bit_length() < 1000 else f"an integer of {x.bit_length()} bits"
         raise TypeError(
@@ -98,7 +100,7 @@ def format_of_operands(operands: tuple[Any, ...], given: Any) -> Format:
         if found is not None and here != found:
             raise TypeError(
                 f"{found.name} and {here.name}: the operands of an operation have one format; convert one with "
-                f"fp16sim.round_to(x, {found.name!r})"
+                f"{conversion_to(found)}"
             )
         found = here
     return found or binary16
@@ -118,7 +120,7 @@ def encoded(x: Any, fmt: Format) -> Encodings:
         if array.dtype != fmt.dtype:
             raise TypeError(
                 f"{array.dtype} array in an operation of {fmt.name}, which is kept as {fmt.dtype}; round it first: "
-                f"fp16sim.round_to(x, {fmt.name!r})"
+                f"{conversion_to(fmt)}"
             )
         if not fmt.is_carried:
             return array.view(fmt.uint)
@@ -129,7 +131,7 @@ def encoded(x: Any, fmt: Format) -> Encodings:
         if found.counts[-1]:
             raise ValueError(
                 f"a float32 carrier holds a value that {fmt.name} has not; round it first: "
-                f"fp16sim.round_to(x, {fmt.name!r})"
+                f"{conversion_to(fmt)}"
             )
         if fmt.nan == "ieee" and fmt.precision > 2:
             # The conversion has quietened signalling NaNs; the operation must see them, and raise invalid.
@@ -146,7 +148,7 @@ def encoded(x: Any, fmt: Format) -> Encodings:
     if beyond.any():
         raise ValueError(
             f"{array[beyond].flat[0]} is beyond {fmt.name}, whose largest finite value is {fmt.max_finite}; scale the "
-            f"operands, or pass fp16sim.round_to(x, {fmt.name!r}) if infinity is meant"
+            f"operands, or pass {conversion_to(fmt)} if infinity is meant"
         )
     return bits
 

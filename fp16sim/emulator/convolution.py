@@ -10,11 +10,11 @@ Names and arguments are those of ``torch.nn.functional`` and ``torch.nn.grad``. 
 
 Padding and inserted zeros take part as +0: an infinite weight over padding gives NaN. All functions take
 
-input : array_like, shape (batch, channels, \\*spatial) or (channels, \\*spatial)
-weight : array_like, shape (output channels, channels / groups, \\*kernel)
+input : array_like, shape (batch, channels, *spatial), or (channels, *spatial) for one image
+weight : array_like, shape (output channels, channels / groups, *kernel)
 bias : array_like, shape (output channels,), optional
     In the result's format; added to the rounded product, and rounded again.
-grad_output : array_like, shape (batch, output channels, \\*output)
+grad_output : array_like, shape (batch, output channels, *output)
     The gradient of the result.
 stride, dilation : int or tuple of int
     Steps from window to window, and from tap to tap.
@@ -156,7 +156,9 @@ def _forward(dimensions: int) -> Forward:
     _describe(
         function,
         f"conv{dimensions}d",
-        f"""Convolve (correlate) in {dimensions}-d: each window of the input with the weight, as the module says.
+        f"""Convolve (correlate) in {dimensions}-d: each window of the input with the weight.
+
+    Arguments: see ``help("fp16sim.emulator.convolution")``.
 
     Examples
     --------
@@ -184,9 +186,9 @@ def _input_gradient(dimensions: int) -> InputGradient:
         out: Array | None = None,
         out_format: Any = None,
     ) -> Any:
+        shape = _size("input_size", input_size, dimensions)
         fmt, path, target = formats_of((weight, grad_output), datapath, None, out_format)
         kernel, gradient = encoded(weight, fmt), encoded(grad_output, fmt)
-        shape = _size("input_size", input_size, dimensions)
         lone = len(shape) == dimensions + 1
         full = (1, *shape) if lone else shape
         geometry = _geometry(full, kernel.shape, dimensions, stride, padding, dilation, groups)
@@ -199,7 +201,9 @@ def _input_gradient(dimensions: int) -> InputGradient:
     _describe(
         function,
         f"conv{dimensions}d_input",
-        f"""Give the gradient of the input of `conv{dimensions}d`, of shape `input_size`, as the module says.
+        f"""Give the gradient of the input of `conv{dimensions}d`, of shape `input_size`.
+
+    Arguments: see ``help("fp16sim.emulator.convolution")``.
 
     Examples
     --------
@@ -227,11 +231,11 @@ def _weight_gradient(dimensions: int) -> WeightGradient:
         out: Array | None = None,
         out_format: Any = None,
     ) -> Any:
+        shape = _size("weight_size", weight_size, dimensions)
         fmt, path, target = formats_of((input, grad_output), datapath, None, out_format)
         x, gradient = encoded(input, fmt), encoded(grad_output, fmt)
         x, _ = _with_batch("input", x, dimensions)
         gradient, _ = _with_batch("grad_output", gradient, dimensions)
-        shape = _size("weight_size", weight_size, dimensions)
         geometry = _geometry(x.shape, shape, dimensions, stride, padding, dilation, groups)
         _check_gradient(gradient.shape, (x.shape[0], shape[0], *geometry.output))
         into = writable(out, target, shape, [x, gradient])
@@ -241,7 +245,9 @@ def _weight_gradient(dimensions: int) -> WeightGradient:
     _describe(
         function,
         f"conv{dimensions}d_weight",
-        f"""Give the gradient of the weight of `conv{dimensions}d`, of shape `weight_size`, as the module says.
+        f"""Give the gradient of the weight of `conv{dimensions}d`, of shape `weight_size`.
+
+    Arguments: see ``help("fp16sim.emulator.convolution")``.
 
     Examples
     --------
@@ -284,14 +290,23 @@ def _with_batch(name: str, x: Encodings, dimensions: int) -> tuple[Encodings, bo
     """Give (batch, channels, spatial axes), and whether the batch axis was lacking."""
     if x.ndim not in (dimensions + 1, dimensions + 2):
         raise ValueError(
-            f"{name} has shape {x.shape}: a convolution in {dimensions}-d takes (batch, channels) and "
-            f"{dimensions} spatial axes; reshape it"
+            f"{name} has shape {x.shape}: a convolution in {dimensions}-d takes (batch, channels), or "
+            f"(channels) of one image, and then {dimensions} spatial axes; reshape it"
         )
     lone = x.ndim == dimensions + 1
     return (x[np.newaxis] if lone else x), lone
 
 
 def _size(name: str, size: Sequence[int], dimensions: int) -> tuple[int, ...]:
+    if not isinstance(size, (Sequence, np.ndarray)) or not all(
+        isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in size
+    ):
+        order = {"input_size": "input(input_size, weight", "weight_size": "weight(input, weight_size"}[name]
+        given = f"an array of shape {size.shape}" if isinstance(size, np.ndarray) else repr(size)
+        raise TypeError(
+            f"{name} is {given}: it is a tuple of integers, and the order is conv{dimensions}d_{order}, grad_output); "
+            f"pass the shape of the {name.removesuffix('_size')}"
+        )
     shape = tuple(int(n) for n in size)
     allowed = (dimensions + 2,) if name == "weight_size" else (dimensions + 1, dimensions + 2)
     if len(shape) not in allowed or min(shape) < 0:

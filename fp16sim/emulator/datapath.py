@@ -6,7 +6,9 @@ its meaning; `DATAPATHS`, at the end of this file, holds the ones that have name
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
 
 from fp16sim.emulator.datapath_rules import check
 from fp16sim.emulator.formats import (
@@ -15,8 +17,10 @@ from fp16sim.emulator.formats import (
     binary16,
     binary32,
     binary64,
+    conversion_to,
     e4m3,
     e5m2,
+    is_built_in,
     nearest_name,
     tf32,
 )
@@ -115,6 +119,10 @@ class Datapath:
     variants: tuple[Datapath, ...] = ()
 
     def __post_init__(self) -> None:
+        for field in fields(self):  # NumPy's numbers become Python's, which kernels and messages expect
+            value = getattr(self, field.name)
+            if isinstance(value, (np.integer, np.bool_)):
+                object.__setattr__(self, field.name, value.item())
         check(self)
         if self.is_exact or self.is_tensor_core:
             object.__setattr__(self, "fused", True)
@@ -166,9 +174,14 @@ class Datapath:
             if operands in path.inputs:
                 return path
         taken = " or ".join(fmt.name for path in (self, *self.variants) for fmt in path.inputs)
+        own = (
+            ""
+            if is_built_in(operands)
+            else f"use Datapath('mine', inputs=(<the Format {operands.name!r}>,)), or "
+        )
         raise TypeError(
-            f"{operands.name} operands with datapath {self.name!r}: it takes {taken}; convert with "
-            f"fp16sim.round_to(x, {self.inputs[0].name!r})"
+            f"{operands.name} operands with datapath {self.name!r}: it takes {taken}; {own}convert with "
+            f"{conversion_to(self.inputs[0])}"
         )
 
     def __repr__(self) -> str:

@@ -34,6 +34,7 @@ def check(path: Datapath) -> None:
         Saying the value, the rule and the remedy.
     """
     _formats(path)
+    _kinds(path)
     for field, value, valid in (
         ("order", path.order, ORDERS),
         ("block_rounding", path.block_rounding, _BLOCK_ROUNDINGS),
@@ -62,12 +63,30 @@ def _formats(path: Datapath) -> None:
         *(("inputs", fmt) for fmt in path.inputs),
     ):
         if fmt is not None and not isinstance(fmt, Format):
-            raise TypeError(f"{field}={fmt!r}: pass a Format, such as fp16sim.as_format('binary16')")
+            name = fmt if isinstance(fmt, str) else "binary16"
+            raise TypeError(f"{field}={fmt!r}: pass a Format, such as fp16sim.as_format({name!r})")
+
+
+def _kinds(path: Datapath) -> None:
+    """Check what is no format: switches, whole numbers (already Python's own) and the other models."""
+    for field in ("fused", "compensated", "keep_negative_zero", "normalized_accumulator"):
+        if not isinstance(getattr(path, field), bool):
+            raise TypeError(f"{field}={getattr(path, field)!r}: it is on or off; pass True or False")
+    for field in ("zero_exponent", "nan_bits"):
+        value = getattr(path, field)
+        if value is not None and not _is_int(value):
+            raise TypeError(f"{field}={value!r}: it is an integer or None; pass one of these")
+    if not isinstance(path.variants, tuple) or not all(isinstance(v, type(path)) for v in path.variants):
+        raise TypeError(f"variants={path.variants!r}: pass a tuple of Datapaths, such as (other,)")
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _counts(path: Datapath) -> None:
     for field, value in (("block", path.block), ("splits", path.splits)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        if not _is_int(value) or value < 1:
             raise ValueError(f"{field}={value!r}: a datapath has at least 1; pass a positive integer")
     if path.block != 1 and path.order != "blocked" and not path.is_tensor_core:
         raise ValueError(
@@ -82,7 +101,7 @@ def _counts(path: Datapath) -> None:
 
 def _tensor_core(path: Datapath) -> None:
     bits, accumulator = path.fraction_bits, path.accumulator
-    if isinstance(bits, bool) or not isinstance(bits, int) or bits < 1:
+    if bits is None or not _is_int(bits) or bits < 1:
         raise ValueError(f"fraction_bits={bits!r}: pass a positive integer, or None for exact additions")
     if accumulator is None or path.order != "sequential" or path.products or path.compensated:
         raise ValueError(

@@ -19,6 +19,7 @@ import numpy as np
 from fp16sim.emulator.exact import Value, decode, floor_log2, round_value
 from fp16sim.emulator.flags import OVERFLOW
 from fp16sim.emulator.formats import Format, as_format
+from fp16sim.emulator.number_text import parse_number
 from fp16sim.emulator.reference_order import nextafter
 
 __all__ = ["ZONES", "Description", "describe"]
@@ -35,7 +36,7 @@ ZONES = {
 """Where a number can fall in a format, and what that means."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Description:
     """A number, what a format stores for it, and what is recovered when it is scaled before it is stored.
 
@@ -128,6 +129,8 @@ class Description:
             lines += [f"  {name:<11}  {text}" for name, text in rows]
         return "\n".join(lines)
 
+    __repr__ = __str__
+
     def to_json(self) -> str:
         """Give the description as one JSON object; infinities and NaN are "Infinity", "-Infinity", "NaN".
 
@@ -161,13 +164,16 @@ class Description:
 def describe(x: Any, format: Format | str | Any = "binary16", scale: Any = 1.0) -> Description:
     """Show what a format stores for a number, and whether a scale saves it.
 
+    The command ``fp16sim explain`` prints this; `fp16sim.explain` is something else, a dot product step by step.
+
     Parameters
     ----------
-    x : number
-        A Python or NumPy number, a Fraction, a Decimal, or an array of one element; its exact value counts.
+    x : number or str
+        A Python or NumPy number, a Fraction, a Decimal, an array of one element, or text as the command line takes
+        it (``"2e-8"``, ``"2^-25"``, ``"1/3"``); its exact value counts.
     format : Format, str or dtype
         As `fp16sim.emulator.formats.as_format` takes it.
-    scale : number
+    scale : number or str
         A positive finite factor; ``x * scale`` is computed exactly and rounded once.
 
     Returns
@@ -180,7 +186,8 @@ def describe(x: Any, format: Format | str | Any = "binary16", scale: Any = 1.0) 
     TypeError
         If `x` or `scale` is not one real number.
     ValueError
-        If the format is unknown, the scale is not positive and finite, or a number is beyond float64.
+        If the format is unknown, text is no number, the scale is not positive and finite, or a number is beyond
+        float64.
 
     Examples
     --------
@@ -206,6 +213,8 @@ def describe(x: Any, format: Format | str | Any = "binary16", scale: Any = 1.0) 
 
 def _exact(name: str, x: Any) -> Value:
     """Read a number of any kind without loss."""
+    if isinstance(x, str):
+        x = parse_number(x, name)
     if isinstance(x, np.ndarray) and x.size == 1:
         x = x.reshape(())[()]
     if isinstance(x, np.generic) and not isinstance(x, (np.complexfloating, np.longdouble)):

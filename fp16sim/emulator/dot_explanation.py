@@ -32,6 +32,8 @@ def explain(
 ) -> None:
     """Print, step by step, what one dot product does.
 
+    For one number and its scale see `fp16sim.describe`, which the command ``fp16sim explain`` prints.
+
     Parameters
     ----------
     datapath : str or Datapath

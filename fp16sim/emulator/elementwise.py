@@ -48,7 +48,8 @@ def resolve(options: RoundingOptions, shape: tuple[int, ...]) -> tuple[Rounding,
         return _DEFAULT, None
     unknown = [name for name in options if name not in _OPTIONS]
     if unknown:
-        raise TypeError(f"unknown option {unknown[0]!r}: {nearest_name(unknown[0], _OPTIONS)}")
+        public = [name for name in _OPTIONS if name != "random_bits"]
+        raise TypeError(f"unknown option {unknown[0]!r}: {nearest_name(unknown[0], public)}")
     subnormals: Any = options.get("subnormals", "gradual")
     if subnormals in (True, False):  # NumPy's too
         subnormals = "gradual" if subnormals else "flush"

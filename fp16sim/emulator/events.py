@@ -103,7 +103,8 @@ def count_events() -> Iterator[Events]:
 
     Blocks nest: an event is counted by each open block. Results are the same with counting and without. Rounding
     Python numbers to the format of an operation is not counted, nor is what a thread does that was started inside
-    (it has a context of its own; run it in ``contextvars.copy_context()``).
+    (it has a context of its own; run it in ``contextvars.copy_context()``). Of float64 means and norms the sums are
+    counted, the division and the root are not; of a float32 softmax all but the exponentials are.
 
     >>> import numpy as np, fp16sim as fs
     >>> with fs.count_events() as events:

@@ -22,11 +22,42 @@ __all__ = [
     "binary16",
     "binary32",
     "binary64",
+    "conversion_to",
     "e4m3",
     "e5m2",
+    "hint",
+    "is_built_in",
     "nearest_name",
     "tf32",
 ]
+
+
+_OTHER_NAMES = {
+    "f16": "'binary16'",
+    "fp16": "'binary16'",
+    "float16": "'binary16'",
+    "half": "'binary16'",
+    "bf16": "'bfloat16'",
+    "f32": "'binary32'",
+    "fp32": "'binary32'",
+    "float32": "'binary32'",
+    "single": "'binary32'",
+    "fp8": "'e4m3' or 'e5m2'",
+    "float8": "'e4m3' or 'e5m2'",
+    "float8_e4m3fn": "'e4m3'",
+    "float8_e5m2": "'e5m2'",
+}
+"""What else the formats are called, also where they have no such name here."""
+
+
+def hint(name: object) -> str:
+    """Say which format another name of one means; an empty string if it means none.
+
+    >>> hint("bf16"), hint("fp8"), hint("x")
+    ("did you mean 'bfloat16'?", "did you mean 'e4m3' or 'e5m2'?", '')
+    """
+    meant = _OTHER_NAMES.get(name.lower()) if isinstance(name, str) else None
+    return f"did you mean {meant}?" if meant else ""
 
 
 def nearest_name(name: object, valid: list[str] | tuple[str, ...]) -> str:
@@ -43,9 +74,14 @@ def _is_integer(value: object) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Format:
     """A binary floating-point format with a sign bit.
+
+    A format of your own has no dtype: its arrays are float32 arrays that hold exact values, and nothing in such an
+    array says which format that is. So name it in every operation, ``fs.add(a, b, format=it)``: without ``format=``
+    the operands are taken for binary32 and the result is rounded to that, without a warning. A datapath for it names
+    it too: ``fs.Datapath("mine", inputs=(it,))``. The same holds for tf32.
 
     Parameters
     ----------
@@ -76,6 +112,13 @@ class Format:
     >>> fp8 = Format("e3m4", exponent_bits=3, precision=5)
     >>> fp8.max_finite, fp8.min_subnormal, fp8.width
     (15.5, 0.015625, 8)
+
+    A sum in it, and the sum in binary32 that the same operands have without ``format=``:
+
+    >>> import fp16sim as fs
+    >>> a, b = fs.round_to([1.0], fp8), fs.round_to([2.0**-6], fp8)
+    >>> float(fs.add(a, b, format=fp8)[0]), float(fs.add(a, b)[0])
+    (1.0, 1.015625)
     """
 
     name: str
@@ -94,7 +137,11 @@ class Format:
             ("exponent_bits", self.exponent_bits, 2, widest[0]),
             ("precision", self.precision, 2, widest[1]),
         ):
-            if not _is_integer(value) or not low <= value <= high:
+            if not _is_integer(value):
+                raise ValueError(
+                    f"{field}={value!r}: it counts bits; pass an integer from {low} to {high}, without a point"
+                )
+            if not low <= value <= high:
                 raise ValueError(
                     f"{field}={value!r}: a format has {low} to {high}; choose a value in that range"
                 )
@@ -122,6 +169,18 @@ class Format:
                 f"emax={emax}: values are carried as float32, whose exponents end at 127; lower emax"
             )
         object.__setattr__(self, "emax", int(emax))
+
+    def __repr__(self) -> str:
+        # What the other fields say by default is left out; the rest makes the same format again.
+        plain = Format(
+            self.name, self.exponent_bits, self.precision, infinities=self.infinities, nan=self.nan
+        )
+        said = [f"exponent_bits={self.exponent_bits}", f"precision={self.precision}"]
+        said += [f"emax={self.emax}"] if self.emax != plain.emax else []
+        said += [] if self.infinities else ["infinities=False"]
+        said += [] if self.nan == "ieee" else [f"nan={self.nan!r}"]
+        said += [] if self.subnormals else ["subnormals=False"]
+        return f"Format({self.name!r}, {', '.join(said)})"
 
     @cached_property
     def bias(self) -> int:
@@ -291,8 +350,7 @@ class Format:
         wrong = ~np.isnan(magnitude) & (self.decode(bits) != array)
         if wrong.any():
             raise ValueError(
-                f"{float(array[wrong].flat[0])!r} is not a value of {self.name}; round it first: "
-                f"fp16sim.round_to(x, {self.name!r})"
+                f"{float(array[wrong].flat[0])!r} is not a value of {self.name}; round it first: {conversion_to(self)}"
             )
         return bits.astype(self.uint) if np.ndim(values) else int(bits)
 
@@ -326,6 +384,25 @@ _ALIASES = {
 }
 
 
+def conversion_to(fmt: Format) -> str:
+    """Write, for an error message, what converts an array to a format; one of your own is no name to pass.
+
+    >>> conversion_to(binary16), conversion_to(binary64)
+    ("fp16sim.round_to(x, 'binary16')", 'x.astype(float)')
+    >>> conversion_to(Format("e3m4", 3, 5))
+    "fp16sim.round_to(x, <the Format 'e3m4'>)"
+    """
+    if fmt == binary64:
+        return "x.astype(float)"
+    spelled = repr(fmt.name) if is_built_in(fmt) else f"<the Format {fmt.name!r}>"
+    return f"fp16sim.round_to(x, {spelled})"
+
+
+def is_built_in(fmt: Format) -> bool:
+    """Whether a format is one of this module's, not one of your own."""
+    return fmt == binary64 or _BY_NAME.get(fmt.name) == fmt
+
+
 def as_format(spec: Any) -> Format:
     """Find a format by its name, by a dtype that holds it, or take it as it is.
 
@@ -352,8 +429,11 @@ def as_format(spec: Any) -> Format:
     if isinstance(spec, str):
         found = _BY_NAME.get(spec) or _ALIASES.get(spec)
         if found is None:
-            raise ValueError(f"unknown format {spec!r}: {nearest_name(spec, [*_BY_NAME, *_ALIASES])}")
+            remedy = hint(spec) or nearest_name(spec, [*_BY_NAME, *_ALIASES])
+            raise ValueError(f"unknown format {spec!r}: {remedy}")
         return found
+    if spec is None:  # which NumPy takes for float64
+        raise ValueError(f"no format for None: {nearest_name(None, list(_BY_NAME))}, or pass a Format")
     try:
         found = _BY_DTYPE.get(np.dtype(spec).newbyteorder("="))
     except TypeError:

@@ -56,6 +56,12 @@ class Function(Protocol):
 
 
 def _look_up(name: str, x: Any, out: npt.NDArray[Any] | None, options: RoundingOptions) -> Any:
+    if "format" in options:
+        given = dict(options)["format"]
+        raise TypeError(
+            f"format={given!r}: {name} is tabulated for binary16 only and takes no format; convert with "
+            "fp16sim.round_to(x, 'binary16')"
+        )
     fmt = format_of_operands((x,), None)
     if fmt != binary16:
         raise TypeError(
@@ -87,7 +93,7 @@ def _tabulated(name: str, meaning: str, argument: str, result: str) -> Function:
         Where to put the result; may be the argument.
     **options
         `rounding`, `subnormals`, `inputs`, `saturate`, `tininess`, `seed` and `call`: see
-        ``help(fp16sim.emulator.arithmetic)``.
+        ``help("fp16sim.emulator.arithmetic")``.
 
     Returns
     -------

@@ -40,8 +40,7 @@ def matmul(
         Of shapes (..., m, k) and (..., k, n), or vectors, as in ``numpy.matmul``: leading axes broadcast. Both of
         one format that the datapath takes; any strides.
     datapath : str or Datapath
-        A name such as ``"float32"``, ``"float16"`` or ``"a100"``, or a `Datapath`. float64 operands take
-        ``"float64"``: products and sums rounded to binary64, in order of k.
+        A name (below) or a `Datapath`. float64 arrays take ``"float64"`` only, and lists are binary64 there.
     c : array_like, optional
         What the accumulators hold at first: of the accumulator's format, and of a shape that broadcasts to the
         result's. Default: +0.
@@ -52,6 +51,25 @@ def matmul(
         otherwise that of the operands.
     format : Format, str or dtype, optional
         That of operands in float32 carriers, such as ``"tf32"``.
+
+    Notes
+    -----
+    The datapaths with names; ``fp16sim.emulator.datapath.DATAPATHS`` holds them all:
+
+    - ``"float32"``: products and sums rounded to binary32, in order of k; other operands than binary16 and binary32
+      have their products exact;
+    - ``"float16"``, ``"bfloat16"``, ``"float64"``: products and sums rounded to that format, in order of k;
+    - ``"float16_fma"``: exact products, sums rounded to binary16, in order of k;
+    - ``"float16_kahan"``: as ``"float16"``, with compensated sums;
+    - ``"pairwise"``: as ``"float32"``, summed along a tree; ``"exact"``: the exact sum, rounded once;
+    - ``"v100"``, ``"turing"``, ``"a100"``, ``"ada"``, ``"h100"``, ``"blackwell"``: tensor cores that accumulate in
+      binary32; ``"a100:float16"`` and so on accumulate in binary16, also ``"h100_wgmma:float16"`` and
+      ``"blackwell_tcgen05:float16"``. From Ampere on they take bfloat16 and tf32 too, from Ada on 8-bit formats.
+
+    There are fast kernels for binary16 operands on ``"float32"``, ``"float16"``, ``"float16_fma"`` and all tensor
+    cores, for binary32 on ``"float32"`` and for ``"float64"``. All else (``"exact"``, ``"pairwise"``,
+    ``"float16_kahan"``, ``"bfloat16"``, other operands, most datapaths of your own) runs in 64-bit integers, many times
+    slower; so does everything inside `fp16sim.count_events`. `docs/benchmarks.md` has figures.
 
     Returns
     -------
@@ -157,11 +175,15 @@ def _formats_of(
     operands: tuple[Any, ...], datapath: str | Datapath, given: Any, out_format: Any
 ) -> tuple[Format, Datapath, Format]:
     path = as_datapath(datapath)
-    doubles = [x for x in operands if isinstance(x, (np.ndarray, np.generic)) and _is_double(x)]
-    if doubles and binary64 in path.inputs and given is None:
+    arrays = [x for x in operands if isinstance(x, (np.ndarray, np.generic))]
+    doubles = [x for x in arrays if _is_double(x)]
+    # Python numbers and lists have no format: they follow the arrays, or a datapath that takes binary64 only.
+    if given is None and (
+        (doubles and binary64 in path.inputs) or (not arrays and path.inputs == (binary64,))
+    ):
         fmt = binary64
-        for x in operands:
-            if isinstance(x, (np.ndarray, np.generic)) and not _is_double(x):
+        for x in arrays:
+            if not _is_double(x):
                 raise TypeError(
                     f"float64 and {x.dtype}: the operands of an operation have one format; convert one"
                 )

@@ -54,7 +54,9 @@ def sum(
     out_format: Any = None,
     format: Any = None,
 ) -> Any:
-    """Sum from +0, by default in increasing C-order index. Arguments as the module says.
+    """Sum from +0, by default in increasing C-order index.
+
+    Arguments: see ``help("fp16sim.emulator.reductions")``.
 
     Examples
     --------
@@ -80,10 +82,14 @@ def mean(
     out_format: Any = None,
     format: Any = None,
 ) -> Any:
-    """Divide the sum by the number of terms. Arguments as the module says.
+    """Divide the sum by the number of terms.
+
+    Arguments: see ``help("fp16sim.emulator.reductions")``.
 
     The sum stays in the accumulator's format (an exact one is rounded to binary32); the number of terms is rounded
-    to that format, as is the quotient, which is rounded to the result's format last. No terms give NaN.
+    to that format, as is the quotient, which is rounded to the result's format last. No terms give NaN. A NaN is the
+    canonical one, also on tensor cores, whose sums have a NaN of their own. In binary64 the sum's events are counted,
+    those of the division are not.
 
     Examples
     --------
@@ -117,10 +123,14 @@ def norm(
     out_format: Any = None,
     format: Any = None,
 ) -> Any:
-    """Take the square root of the sum of squares, the Euclidean norm. Arguments as the module says.
+    """Take the square root of the sum of squares, the Euclidean norm.
+
+    Arguments: see ``help("fp16sim.emulator.reductions")``.
 
     The sum is the dot product of `x` with itself, in the accumulator's format (an exact one is rounded to
-    binary32); its square root is rounded to that format and then to the result's.
+    binary32); its square root is rounded to that format and then to the result's. A NaN is the canonical one, also on
+    tensor cores, whose dot products have a NaN of their own. In binary64 the sum's events are counted, those of the
+    root are not.
 
     Examples
     --------
@@ -154,7 +164,9 @@ def cumsum(
     out_format: Any = None,
     format: Any = None,
 ) -> Any:
-    """Sum the elements up to each one. Arguments as the module says; without an axis `x` is flattened first.
+    """Sum the elements up to each one; without an axis `x` is flattened first.
+
+    Arguments: see ``help("fp16sim.emulator.reductions")``; `axis` is one integer.
 
     Element i is ``sum`` of elements 0 to i, bit for bit. In order of k that takes one pass; in any other order each
     sum is made anew.
@@ -247,6 +259,12 @@ class _Reduced(NamedTuple):
 
 
 def _reduced(shape: tuple[int, ...], axis: Axis, keepdims: bool) -> _Reduced:
+    if isinstance(axis, str):
+        raise TypeError(
+            f"axis={axis!r}: an axis is an integer; name a datapath by keyword, as in datapath='float16'"
+        )
+    if keepdims not in (True, False):
+        raise ValueError(f"keepdims={keepdims!r}: axes stay or not; pass True or False")
     dimensions = len(shape)
     given = range(dimensions) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     for n in given:

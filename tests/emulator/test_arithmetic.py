@@ -146,7 +146,15 @@ def test_integers_round_once() -> None:
     (lambda: fs.gelu(1.0, approximate="tan"), ValueError, "unknown approximate 'tan': did you mean 'tanh'?"),
     (lambda: fs.to_integer(1.0, "float32"), TypeError, "dtype='float32': choose an integer type"),
     (lambda: fs.to_integer(1.0, rounding="to_odd"), ValueError, "unknown rounding 'to_odd'"),
+    (lambda: fs.exp(1.0, format="bfloat16"), TypeError,
+     "format='bfloat16': exp is tabulated for binary16 only and takes no format; convert with"),
+    (lambda: fs.add(1.0, 1.0, xyz=1), TypeError, "'seed', 'call'"),
+    (lambda: fs.round_to(None), TypeError, "None is no number: pass a number, a list of numbers or an array"),
     (lambda: fs.ad, AttributeError, "fp16sim has no 'ad': did you mean 'add'?"),
+    (lambda: fs.bf16, AttributeError, "fp16sim has no 'bf16': did you mean 'bfloat16'?"),
+    (lambda: fs.fp16, AttributeError, "fp16sim has no 'fp16': did you mean 'binary16'?"),
+    (lambda: fs.fp8, AttributeError, "fp16sim has no 'fp8': did you mean 'e4m3' or 'e5m2'?"),
+    (lambda: fs.foo, AttributeError, "fp16sim has no 'foo': dir(fp16sim) lists the names"),
 ])  # fmt: skip
 def test_errors_say_the_value_the_rule_and_the_remedy(call, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=re.escape(message)) as caught:

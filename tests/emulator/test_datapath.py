@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from fp16sim.emulator.datapath import DATAPATHS, Datapath, as_datapath
@@ -159,10 +161,38 @@ def test_impossible_datapaths_are_refused_in_one_line(fields: dict[str, object],
     ({"products": "half"}, "products='half': pass a Format"),
     ({"out_format": 16}, "out_format=16: pass a Format"),
     ({"inputs": ("binary16",)}, "inputs='binary16': pass a Format"),
+    ({"out_format": "e5m2"}, r"out_format='e5m2': pass a Format, such as fp16sim.as_format\('e5m2'\)"),
 ])  # fmt: skip
 def test_names_are_no_formats(fields: dict[str, object], message: str) -> None:
     with pytest.raises(TypeError, match=message):
         Datapath("mine", **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("fields, message", [
+    ({"compensated": "yes"}, "compensated='yes': it is on or off; pass True or False"),
+    ({"fused": 1}, "fused=1: it is on or off"),
+    ({"fraction_bits": 24, "keep_negative_zero": None}, "keep_negative_zero=None: it is on or off"),
+    ({"fraction_bits": 24, "zero_exponent": -131.5}, r"zero_exponent=-131\.5: it is an integer or None"),
+    ({"fraction_bits": 24, "zero_exponent": True}, "zero_exponent=True: it is an integer or None"),
+    ({"fraction_bits": 24, "nan_bits": "0x7fff"}, "nan_bits='0x7fff': it is an integer or None"),
+    ({"variants": ("x",)}, r"variants=\('x',\): pass a tuple of Datapaths"),
+    ({"variants": [Datapath("other")]}, "pass a tuple of Datapaths"),
+])  # fmt: skip
+def test_fields_of_another_kind_are_refused(fields: dict[str, object], message: str) -> None:
+    with pytest.raises(TypeError, match=message) as caught:
+        Datapath("mine", **fields)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+
+
+def test_numbers_of_numpy_are_those_of_python() -> None:
+    ours = Datapath("core", block=np.int64(4), fraction_bits=np.uint8(23), zero_exponent=np.int16(-131))  # type: ignore[arg-type]
+    assert ours == Datapath("core", block=4, fraction_bits=23, zero_exponent=-131)
+    assert {type(n) for n in (ours.block, ours.fraction_bits, ours.zero_exponent)} == {int}
+    assert Datapath("kahan", binary16, compensated=np.True_).compensated is True  # type: ignore[arg-type]
+
+
+def test_the_signature_is_short() -> None:
+    assert "Format('binary32', exponent_bits=8, precision=24)" in str(inspect.signature(Datapath))
 
 
 def test_the_largest_fraction_is_taken() -> None:

@@ -3,6 +3,7 @@ import json
 import math
 from decimal import Decimal
 from fractions import Fraction
+from typing import Any
 
 import gmpy2
 import ml_dtypes
@@ -232,7 +233,9 @@ def test_markup_in_a_format_name_is_escaped() -> None:
     [
         ((1j,), TypeError, "one real number"),
         ((Decimal("1e400"),), ValueError, "beyond float64"),
-        (("2e-8",), TypeError, "one real number"),
+        (("two",), ValueError, "x: 'two' is not a number; write one such as 2e-8"),
+        ((1.0, "binary16", "0"), ValueError, "power of two"),
+        (([1.0],), TypeError, "one real number"),
         ((np.ones(2),), TypeError, "single element"),
         ((10**400,), ValueError, "beyond float64"),
         ((Decimal("1e-999999999"),), ValueError, "exponent within 1000"),
@@ -247,3 +250,15 @@ def test_misuse_is_refused_in_one_line(arguments: tuple, error: type[Exception],
     with pytest.raises(error, match=says) as caught:
         describe(*arguments)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("text, number", [
+    ("2e-8", Decimal("2e-8")), ("2^-25", 2.0**-25), ("1/3", Fraction(1, 3)), ("-0x1p-24", -(2.0**-24)),
+])  # fmt: skip
+def test_numbers_may_be_text_as_on_the_command_line(text: str, number: Any) -> None:
+    assert describe(text, scale="1024") == describe(number, scale=1024)
+
+
+def test_a_description_is_shown_as_its_text() -> None:
+    assert repr(describe(2e-8)) == str(describe(2e-8))
+    assert repr(describe(2e-8)).startswith("2e-08 in binary16\n  bits")

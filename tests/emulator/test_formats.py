@@ -89,7 +89,8 @@ def test_any_format_of_ones_own_round_trips(
         ({"precision": 25}, "precision=25: a format has 2 to 24"),
         ({"exponent_bits": 1}, "exponent_bits=1: a format has 2 to 8"),
         ({"exponent_bits": 9}, "exponent_bits=9: a format has 2 to 8"),
-        ({"precision": 11.0}, "precision=11.0: a format has 2 to 24"),
+        ({"precision": 11.0}, "precision=11.0: it counts bits; pass an integer from 2 to 24"),
+        ({"exponent_bits": 4.0}, "exponent_bits=4.0: it counts bits; pass an integer from 2 to 8"),
         ({"emax": -15}, "emax=-15: 5 exponent bits .* allow emin=-14 <= emax <= 15"),
         ({"emax": 16}, "emax=16: 5 exponent bits"),
         (
@@ -148,4 +149,41 @@ def test_zeros_keep_their_signs() -> None:
 
 
 def test_a_format_is_shown_with_its_numbers() -> None:
-    assert "exponent_bits=5, precision=11, emax=15" in repr(fs.binary16)
+    assert repr(fs.binary16) == "Format('binary16', exponent_bits=5, precision=11)"
+
+
+@pytest.mark.parametrize("fmt", [
+    *SMALL, tf32, binary32, binary64,
+    Format("mine", 4, 4, emax=7, infinities=False, nan="all_ones", subnormals=False),
+    Format("e8", 8, 3, infinities=False, nan="all_ones"),
+], ids=lambda fmt: fmt.name)  # fmt: skip
+def test_what_a_format_shows_makes_it_again(fmt: Format) -> None:
+    assert eval(repr(fmt), {"Format": Format}) == fmt
+
+
+@pytest.mark.parametrize("name, meant", [
+    ("bf16", "'bfloat16'"), ("FP16", "'binary16'"), ("fp8", "'e4m3' or 'e5m2'"), ("fp32", "'binary32'"),
+])  # fmt: skip
+def test_other_names_of_formats_are_understood(name: str, meant: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(f"unknown format {name!r}: did you mean {meant}?")):
+        as_format(name)
+
+
+def test_no_format_is_not_binary64() -> None:
+    with pytest.raises(ValueError, match="no format for None: use one of 'binary16'"):
+        as_format(None)
+
+
+def test_errors_of_own_formats_advise_what_works() -> None:
+    e3m2 = Format("e3m2", 3, 3)
+    remedy = re.escape("fp16sim.round_to(x, <the Format 'e3m2'>)")
+    with pytest.raises(ValueError, match=remedy):
+        e3m2.encode(1.1)
+    with pytest.raises(ValueError, match=remedy):
+        fs.add(np.float32([1.1]), 1.0, format=e3m2)
+    with pytest.raises(TypeError, match=remedy):
+        fs.add(np.float64([1.1]), 1.0, format=e3m2)
+    with pytest.raises(ValueError, match=remedy):
+        fs.add(1e9, 1.0, format=e3m2)
+    with pytest.raises(ValueError, match="<the Format 'binary16'>"):  # another one of that name
+        Format("binary16", 3, 3).encode(1.1)

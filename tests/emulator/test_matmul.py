@@ -282,6 +282,9 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
      "binary32 operands with datapath 'float16': it takes binary16; convert with"),
     ({"a": fs.round_to(ONES, "bfloat16"), "b": fs.round_to(ONES.T, "bfloat16"), "datapath": "v100"}, TypeError,
      "bfloat16 operands with datapath 'v100'"),
+    ({"datapath": "float64"}, TypeError, r"binary16 operands .* it takes binary64; convert with x\.astype\(float\)"),
+    ({"a": ONES.astype(np.float32), "b": ONES.T.astype(np.float32), "format": fs.Format("e3m2", 3, 3)}, TypeError,
+     r"e3m2 operands .* use Datapath\('mine', inputs=\(<the Format 'e3m2'>,\)\), or convert"),
     ({"a": ONES.astype(complex)}, TypeError, "complex"),
     ({"datapath": "flaot16"}, ValueError, "unknown datapath 'flaot16': did you mean 'float16'"),
     ({"out_format": "binary61"}, ValueError, "unknown format 'binary61'"),
@@ -360,3 +363,14 @@ def test_counting_changes_no_bit_and_equals_the_definition(path: Datapath, fmt: 
         fs.matmul(a, b, path, c=c, **named)
     assert np.array_equal(plain.view(np.uint8), counted.view(np.uint8))
     assert events.as_dict() == expected.as_dict()
+
+
+def test_lists_are_binary64_where_the_datapath_takes_nothing_else() -> None:
+    product = fs.matmul([[1 / 3, 2]], [[3], [0.1]], "float64")
+    assert product.dtype == np.float64
+    assert product.tolist() == [[1 / 3 * 3 + 2 * 0.1]]
+
+
+def test_the_help_names_every_family_of_datapaths() -> None:
+    families = {name.split(":")[0] for name in DATAPATHS}
+    assert [name for name in families if f'"{name}' not in (fs.matmul.__doc__ or "")] == []

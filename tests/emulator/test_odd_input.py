@@ -154,6 +154,19 @@ def test_formats_of_numpy_integers_are_those_of_python_integers() -> None:
     assert {type(getattr(ours, name)) for name in ("exponent_bits", "precision", "emax")} == {int}
 
 
+def test_an_unknown_backend_is_refused_at_the_call() -> None:
+    with pytest.raises(ValueError, match="unknown backend 'numpyy': use one of 'cpu', 'reference'"):
+        fs.use_backend("numpyy")
+    with fs.use_backend("reference") as backend:
+        assert type(backend).__name__ == "Backend"
+
+
+def test_the_bits_for_tests_are_not_offered() -> None:
+    with pytest.raises(TypeError, match="unknown option 'xyz'") as caught:
+        fs.add(1.0, 1.0, xyz=1)  # type: ignore[call-arg]
+    assert "random_bits" not in str(caught.value)
+
+
 def run_without_jit(code: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "NUMBA_DISABLE_JIT": "1"}
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)

@@ -220,7 +220,7 @@ def test_bad_input_is_refused_before_any_work(name: str, monkeypatch: pytest.Mon
     function, x = getattr(fs, name), np.ones((2, 3), np.float16)
     cases: list[tuple[tuple[Any, ...], dict[str, Any], type[Exception], str]] = [
         ((x, 2), {}, ValueError, r"axis=2: an array of shape \(2, 3\) has 2 axes"),
-        ((x, "0"), {}, ValueError, "axis=0"),
+        ((x, "float16"), {}, TypeError, "axis='float16': an axis is an integer; name a datapath by keyword"),
         ((x.astype(np.float64), 0), {}, TypeError, "float64 array"),
         ((x.astype(np.float32), 0, "float16"), {}, TypeError, "binary32 operands with datapath 'float16'"),
         ((x, 0, "flaot32"), {}, ValueError, "did you mean 'float32'"),
@@ -229,6 +229,9 @@ def test_bad_input_is_refused_before_any_work(name: str, monkeypatch: pytest.Mon
     ]
     if name != "cumsum":
         cases.append(((x, (0, -2)), {}, ValueError, "an axis is named twice"))
+        cases.append(
+            ((x, 0), {"keepdims": "no"}, ValueError, "keepdims='no': axes stay or not; pass True or")
+        )
     for args, options, error, message in cases:
         with pytest.raises(error, match=message) as caught:
             function(*args, **options)
@@ -275,3 +278,28 @@ def test_a_wrong_sum_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     )
     backwards = encoded(fs.sum(bits[:, ::-1].view(np.float16), 1, path), binary16).tolist()
     assert backwards != sums(bits, binary16, path, binary16)
+
+
+def test_lists_are_binary64_where_the_datapath_takes_nothing_else() -> None:
+    thirds = [1 / 3, 2 / 3]
+    assert fs.sum(thirds, datapath="float64") == 1 / 3 + 2 / 3
+    assert fs.sum(thirds, datapath="float64").dtype == np.float64
+    assert fs.sum(thirds).dtype == np.float16
+
+
+@pytest.mark.parametrize("path", ["a100", "h100:float16"])
+def test_means_and_norms_that_are_nan_are_the_canonical_nan(path: str) -> None:
+    x = np.float16([np.nan, 1])
+    unsigned = {2: np.uint16, 4: np.uint32}
+    for function in (fs.mean, fs.norm):
+        result = function(x, datapath=path)
+        nan = {2: 0x7E00, 4: 0x7FC00000}[result.dtype.itemsize]
+        assert result.view(unsigned[result.dtype.itemsize]) == nan
+
+
+def test_events_of_float64_means_and_norms_are_those_of_their_sums() -> None:
+    x = np.array([1.0, 1.0, 1.0])  # neither 3 / 3 nor the sum rounds; the root of 3 does, and is not counted
+    with fs.count_events() as events:
+        fs.norm(x, datapath="float64")
+        fs.mean(x, datapath="float64")
+    assert events.inexact == 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from functools import cache
 
@@ -30,9 +30,17 @@ def current() -> Backend:
     return _make(_chosen.get())
 
 
-@contextmanager
-def use_backend(name: str) -> Iterator[Backend]:
+def use_backend(name: str) -> AbstractContextManager[Backend]:
     """Run the operations of a block on another backend.
+
+    Parameters
+    ----------
+    name : {"cpu", "reference"}
+
+    Raises
+    ------
+    ValueError
+        At the call, if there is no such backend.
 
     >>> import fp16sim as fs
     >>> with use_backend("reference"):
@@ -41,6 +49,11 @@ def use_backend(name: str) -> Iterator[Backend]:
     """
     if name not in _NAMES:
         raise ValueError(f"unknown backend {name!r}: {nearest_name(name, _NAMES)}")
+    return _using(name)
+
+
+@contextmanager
+def _using(name: str) -> Iterator[Backend]:
     token = _chosen.set(name)
     try:
         yield current()
