@@ -192,18 +192,21 @@ def store(x):
 
 @jit
 def widen_half(a, out):
+    """Give the float32 values of binary16 encodings; exact, NaN payloads aside."""
     for i in range(out.size):
         out[i] = widen(a[i])
 
 
 @jit
 def narrow_single(a, out):
+    """Round float32 values to binary16 encodings, to nearest even."""
     for i in range(out.size):
         out[i] = store(a[i])
 
 
 @jit
 def add_half(a, b, out):
+    """Add binary16 encodings, each sum rounded once to nearest even."""
     # 24 >= 2 * 11 + 2: rounding a float32 sum, product or quotient of halves again is innocuous
     # (Figueroa, When is double rounding innocuous?, 1995).
     for i in range(out.size):
@@ -212,24 +215,28 @@ def add_half(a, b, out):
 
 @jit
 def subtract_half(a, b, out):
+    """Subtract binary16 encodings, each difference rounded once to nearest even."""
     for i in range(out.size):
         out[i] = store(widen(a[i]) - widen(b[i]))
 
 
 @jit
 def multiply_half(a, b, out):
+    """Multiply binary16 encodings, each product rounded once to nearest even."""
     for i in range(out.size):
         out[i] = store(widen(a[i]) * widen(b[i]))
 
 
 @jit
 def divide_half(a, b, out):
+    """Divide binary16 encodings, each quotient rounded once to nearest even."""
     for i in range(out.size):
         out[i] = store(widen(a[i]) / widen(b[i]))
 
 
 @jit
 def fma_half(a, b, c, out):
+    """Multiply and add binary16 encodings, rounded once to nearest even."""
     # The product of two halves is exact in float64, and rounding the sum to 53 bits first is innocuous for
     # nearest even.
     for i in range(out.size):
@@ -269,6 +276,7 @@ NARROW = {(mode, double): make_narrow(mode, double) for mode in range(6) for dou
 
 @jit
 def narrow_single_in_block(a, first_key, second_key, low, out):
+    """Round stochastically what lies in one block of 2^32 indices, beginning at `low`."""
     for i in range(out.size):
         draw = random_bits_in_block(first_key, second_key, np.uint32(low + np.uint32(i)))
         out[i] = rounded_single(a[i], STOCHASTIC, draw)

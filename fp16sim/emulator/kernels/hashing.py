@@ -11,6 +11,7 @@ __all__ = ["block_key", "random_bits", "random_bits_in_block"]
 
 @jit
 def lowbias32(x):
+    """Mix 32 bits."""
     # Each step is cast: numba would carry uint32 arithmetic on in 64 bits and change the hash.
     x = np.uint32(x ^ np.uint32(x >> np.uint32(16)))
     x = np.uint32(x * np.uint32(0x21F0AAAD))

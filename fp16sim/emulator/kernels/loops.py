@@ -37,6 +37,7 @@ def record(i, raised, flags, counts):
 
 @jit
 def elementwise_loop(operation, a, b, c, first, draws, out, flags, counts, spec):
+    """Perform the operation with that number in `OPERATIONS` on every element."""
     for i in range(out.size):
         out[i], raised = apply(
             operation, np.int64(a[i]), np.int64(b[i]), np.int64(c[i]), spec, draw_for(i, first, draws, spec)
@@ -46,6 +47,7 @@ def elementwise_loop(operation, a, b, c, first, draws, out, flags, counts, spec)
 
 @jit
 def convert_loop(a, first, draws, out, flags, counts, source, target):
+    """Round every encoding of one format to another."""
     for i in range(out.size):
         out[i], raised = convert(np.int64(a[i]), 0, 0, source, target, draw_for(i, first, draws, target))
         record(i, raised, flags, counts)
@@ -53,6 +55,7 @@ def convert_loop(a, first, draws, out, flags, counts, source, target):
 
 @jit
 def integer_loop(negative, magnitude, first, draws, out, flags, counts, target):
+    """Round every integer, given as sign and magnitude, to a format."""
     for i in range(out.size):
         out[i], raised = convert_integer(negative[i], magnitude[i], target, draw_for(i, first, draws, target))
         record(i, raised, flags, counts)
@@ -60,5 +63,6 @@ def integer_loop(negative, magnitude, first, draws, out, flags, counts, target):
 
 @jit
 def fill_random(key, first, out):
+    """Draw the 32 bits of each index from `first` on."""
     for i in range(out.size):
         out[i] = random_bits(key, first + i)

@@ -77,6 +77,7 @@ def sum_exactly(a_negative, a, a_exponent, b_negative, b, b_exponent, spec, draw
 
 @jit
 def add(a, b, c, spec, draw):
+    """a + b."""
     a_kind, a_negative, a_significand, a_exponent = unpack(a, spec)
     b_kind, b_negative, b_significand, b_exponent = unpack(b, spec)
     if a_kind == FINITE and b_kind == FINITE:
@@ -92,11 +93,13 @@ def add(a, b, c, spec, draw):
 
 @jit
 def subtract(a, b, c, spec, draw):
+    """a - b."""
     return add(a, b ^ spec.sign_bit, c, spec, draw)
 
 
 @jit
 def multiply(a, b, c, spec, draw):
+    """a * b; the product of significands below 2^24 is exact."""
     a_kind, a_negative, a_significand, a_exponent = unpack(a, spec)
     b_kind, b_negative, b_significand, b_exponent = unpack(b, spec)
     negative = a_negative != b_negative
@@ -111,6 +114,7 @@ def multiply(a, b, c, spec, draw):
 
 @jit
 def divide(a, b, c, spec, draw):
+    """a / b, a quotient of 60 bits and whether a remainder is left."""
     a_kind, a_negative, a_significand, a_exponent = unpack(a, spec)
     b_kind, b_negative, b_significand, b_exponent = unpack(b, spec)
     negative = a_negative != b_negative
@@ -138,6 +142,7 @@ def divide(a, b, c, spec, draw):
 
 @jit
 def fma(a, b, c, spec, draw):
+    """a * b + c, rounded once."""
     a_kind, a_negative, a_significand, a_exponent = unpack(a, spec)
     b_kind, b_negative, b_significand, b_exponent = unpack(b, spec)
     c_kind, c_negative, c_significand, c_exponent = unpack(c, spec)
@@ -172,6 +177,7 @@ def fma(a, b, c, spec, draw):
 
 @jit
 def sqrt(a, b, c, spec, draw):
+    """Square root of a, 59 bits and whether a remainder is left."""
     kind, negative, significand, exponent = unpack(a, spec)
     if kind >= QUIET:
         return not_a_number(spec, kind == SIGNALLING)
