@@ -121,9 +121,9 @@ def peers(a: np.ndarray, b: np.ndarray) -> Contestants:
     except Exception:  # its extension is compiled on import, which fails in many ways
         pass
     try:
-        from pychop import LightChop
+        from pychop import Chop
 
-        chop = LightChop(5, 10, 1)
+        chop = Chop(exp_bits=5, sig_bits=10)
 
         def pychop_loop() -> Any:
             total = np.zeros((a.shape[0], b.shape[1]), np.float32)
