@@ -17,6 +17,7 @@ from fp16sim.emulator.datapath import Datapath
 from fp16sim.emulator.flags import FLAG_NAMES
 from fp16sim.emulator.formats import Format, binary16, binary32, binary64
 from fp16sim.emulator.kernels import half, loops
+from fp16sim.emulator.kernels.native import NATIVE
 from fp16sim.emulator.kernels.operations import OPERATIONS
 from fp16sim.emulator.rounding import MODES, Rounding
 
@@ -26,6 +27,7 @@ _PLAIN = Rounding()
 _NO_FLAGS = np.empty(0, np.uint8)
 _NO_DRAWS = np.empty(0, np.uint32)
 _NO_KEY = 0
+_NATIVE_TYPES = {binary32: np.dtype(np.float32), binary64: np.dtype(np.float64)}
 
 _HALF_LOOPS = {
     "add": half.add_half,
@@ -85,6 +87,17 @@ class CpuBackend(Backend):
             and _is_mode_only(rounding)
         ):
             fast(*operands, out)
+            return Outcome(out, None, None)
+        native = NATIVE.get(operation)
+        if (
+            native
+            and not watch
+            and fmt in _NATIVE_TYPES
+            and rounding.mode == "nearest_even"
+            and _is_mode_only(rounding)
+        ):
+            dtype = _NATIVE_TYPES[fmt]
+            native(*(x.view(dtype) for x in operands), out.view(dtype))
             return Outcome(out, None, None)
         seen = _Watch(watch, out.size)
         bits, key = _drawn(draws)
