@@ -12,7 +12,7 @@ from fp16sim.emulator import reference, reference_convolution, reference_dot
 from fp16sim.emulator.convolution_geometry import Geometry
 from fp16sim.emulator.datapath import Datapath
 from fp16sim.emulator.flags import FLAG_NAMES
-from fp16sim.emulator.formats import Format, binary16
+from fp16sim.emulator.formats import Format, binary16, nearest_name
 from fp16sim.emulator.random_bits import random_bits
 from fp16sim.emulator.rounding import Rounding
 
@@ -223,6 +223,27 @@ class Backend:
         function = getattr(reference_convolution, which)
         rows = function(*tables, a.shape[0], channels, geometry, fmt, datapath, out_format)
         return self._gather(rows, shape, out_format, watch)
+
+    def real_function(
+        self, name: str, values: npt.NDArray[Any], second: npt.NDArray[Any] | None = None
+    ) -> npt.NDArray[Any]:
+        """Compute a function of float32 or float64 values, a contiguous 1-d array, by its fixed sequence.
+
+        `name` is one of ``float32_functions.FLOAT32_FUNCTIONS``, or ``"pow"`` with the exponents as `second`.
+        """
+        from fp16sim.emulator import float32_functions
+
+        module: Any = float32_functions
+        if values.dtype == np.float64:
+            from fp16sim.emulator import float64_functions
+
+            module = float64_functions
+        if name == "pow":
+            return np.asarray(module.pow(values, second))
+        if name not in float32_functions.FLOAT32_FUNCTIONS:
+            valid = (*float32_functions.FLOAT32_FUNCTIONS, "pow")
+            raise ValueError(f"unknown function {name!r} of {values.dtype} values: {nearest_name(name, valid)}")
+        return np.asarray(getattr(module, name)(values))
 
     def _loop(self, fmt: Format, results: Iterable[reference.Result], watch: str) -> Outcome:
         rows = list(results)
