@@ -1,42 +1,108 @@
 """The arithmetic that operations and their gradients are written in.
 
-Every function takes arrays of one dtype and rounds its result to that dtype once. Binary16 goes through the
-emulator. Binary32 add, subtract, multiply and divide are NumPy's, which IEEE 754 fixes; products of matrices,
-sums and transcendental functions are the emulator's again, so that their order and their bits are fixed as
-well.
+Every function takes arrays of one dtype and rounds its result to that dtype once. All of them hand encodings to the
+current backend (`emulator/backends/base.py`) and to nothing else, so that the definition and the kernels can be
+exchanged for one another under a whole training run.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from fp16sim.emulator import (
-    arithmetic as binary16,
-    float32_functions,
-    functions,
-    matmul as products,
-    reductions,
-)
+from fp16sim.emulator import backends, convolution, matmul as products, reductions
+from fp16sim.emulator.arrays import broadcast
+from fp16sim.emulator.datapath import Datapath, as_datapath
+from fp16sim.emulator.elementwise import record, watching
+from fp16sim.emulator.formats import Format, bfloat16, binary16, binary32, binary64, nearest_name
+from fp16sim.emulator.rounding import Rounding
 
-__all__ = ["Arithmetic", "Array", "round_array"]
+__all__ = ["DTYPES", "Arithmetic", "Array", "as_dtype", "format_of", "round_array", "widest"]
 
 Array = npt.NDArray[Any]
-_FLOAT16 = np.dtype(np.float16)
-_FLOAT32 = np.dtype(np.float32)
+FLOAT16, BFLOAT16 = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)
+FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
+DTYPES = {"float16": FLOAT16, "bfloat16": BFLOAT16, "float32": FLOAT32, "float64": FLOAT64}
+"""The dtypes that tensors have, by name."""
+
+_FORMATS: dict[np.dtype[Any], Format] = {
+    FLOAT16: binary16,
+    BFLOAT16: bfloat16,
+    FLOAT32: binary32,
+    FLOAT64: binary64,
+}
+_NEAREST = Rounding()
+_REAL = (FLOAT32, FLOAT64)
+_OWN_DATAPATH = {FLOAT16: "float32", BFLOAT16: "float32", FLOAT32: "float32", FLOAT64: "float64"}
+
+
+def as_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
+    """Find one of `DTYPES` by name, or take the dtype as it is.
+
+    >>> as_dtype("bfloat16").itemsize
+    2
+    """
+    if isinstance(dtype, np.dtype) and dtype in _FORMATS:
+        return dtype
+    name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
+    if name not in DTYPES:
+        raise ValueError(f"dtype {name!r}: tensors have one of these; {nearest_name(name, list(DTYPES))}")
+    return DTYPES[name]
+
+
+def format_of(dtype: np.dtype[Any]) -> Format:
+    """Give the format of a dtype of `DTYPES`."""
+    return _FORMATS[dtype]
+
+
+def widest(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any] | None:
+    """Give the dtype that holds all values of all, None where none of them does: float16 and bfloat16.
+
+    >>> widest([FLOAT16, FLOAT32]), widest([FLOAT16, BFLOAT16])
+    (dtype('float32'), None)
+    """
+    found = max(dtypes, key=lambda dtype: dtype.itemsize)
+    if any(dtype.itemsize == found.itemsize and dtype != found for dtype in dtypes):
+        return None
+    return found
 
 
 def round_array(array: Array, dtype: npt.DTypeLike) -> Array:
-    """Convert float16 or float32 to one another: widening is exact, narrowing rounds once to nearest even."""
-    target = np.dtype(dtype)
+    """Convert to a dtype of `DTYPES`: exact where every value fits, else rounded to nearest even once.
+
+    Takes arrays of `DTYPES`, integers (up to 2^53 exactly) and Python numbers. NaN becomes the canonical one.
+
+    >>> round_array(np.float32([1.0, 65520.0]), "float16")
+    array([ 1., inf], dtype=float16)
+    """
+    target = as_dtype(dtype)
     if array.dtype == target:
         return array
-    if target == _FLOAT32 and array.dtype == _FLOAT16:
-        return array.astype(np.float32)
-    return np.asarray(binary16.round_to(array, target.name))
+    if array.dtype not in _FORMATS:
+        array = array.astype(np.float64)
+    source, goal = _FORMATS[array.dtype], _FORMATS[target]
+    if goal is binary64:  # exact from every other format
+        return array.astype(np.float64)
+    bits = np.ascontiguousarray(array).view(source.uint).reshape(-1)
+    outcome = backends.current().convert(bits, source, goal, _NEAREST, None, watching())
+    record("convert", outcome)
+    return outcome.bits.view(target).reshape(array.shape)
+
+
+@lru_cache(maxsize=256)
+def _path(chosen: str | Datapath, dtype: np.dtype[Any]) -> Datapath:
+    """Give the chosen datapath where it takes operands of the dtype, and the dtype's usual one elsewhere."""
+    fmt = _FORMATS[dtype]
+    path = as_datapath(chosen)
+    if any(fmt in each.inputs for each in (path, *path.variants)):
+        return path
+    return as_datapath(_OWN_DATAPATH[dtype])
 
 
 @dataclass(frozen=True)
@@ -45,59 +111,125 @@ class Arithmetic:
 
     Parameters
     ----------
-    matmul_datapath, reduction_datapath : {"float32", "float16"}
-        Format of the accumulators, for float16 operands. Float32 operands accumulate in float32.
+    products, convolutions : str or Datapath
+        How matrix products and convolutions accumulate, for operands that the datapath takes: all others accumulate
+        in their own format, in float32 at least. Results are rounded to the format of the operands.
+    reductions : str or Datapath
+        Likewise for sums.
     wide : bool
         True in a backward pass that stores everything in float32: then :meth:`cast` does not narrow.
     """
 
-    matmul_datapath: str = "float32"
-    reduction_datapath: str = "float32"
+    products: str | Datapath = "float32"
+    convolutions: str | Datapath = "float32"
+    reductions: str | Datapath = "float32"
     wide: bool = False
 
     def add(self, a: Array, b: Array) -> Array:
-        """Add, rounded once."""
-        return np.asarray(a + b if a.dtype == _FLOAT32 else binary16.add(a, b))
+        """Add, rounded once; shapes broadcast."""
+        return _elementwise("add", a, b)
 
     def subtract(self, a: Array, b: Array) -> Array:
-        """Subtract, rounded once."""
-        return np.asarray(a - b if a.dtype == _FLOAT32 else binary16.subtract(a, b))
+        """Subtract, rounded once; shapes broadcast."""
+        return _elementwise("subtract", a, b)
 
     def multiply(self, a: Array, b: Array) -> Array:
-        """Multiply, rounded once."""
-        return np.asarray(a * b if a.dtype == _FLOAT32 else binary16.multiply(a, b))
+        """Multiply, rounded once; shapes broadcast."""
+        return _elementwise("multiply", a, b)
 
     def divide(self, a: Array, b: Array) -> Array:
-        """Divide, rounded once."""
-        return np.asarray(a / b if a.dtype == _FLOAT32 else binary16.divide(a, b))
+        """Divide, rounded once; shapes broadcast."""
+        return _elementwise("divide", a, b)
 
-    def exp(self, a: Array) -> Array:
-        """Exponential: correctly rounded in binary16, the fixed sequence of float32_functions in binary32."""
-        return np.asarray(float32_functions.exp(a) if a.dtype == _FLOAT32 else functions.exp(a))
+    def sqrt(self, a: Array) -> Array:
+        """Square root, rounded once."""
+        return _elementwise("sqrt", a)
 
-    def log(self, a: Array) -> Array:
-        """Natural logarithm, as :meth:`exp`."""
-        return np.asarray(float32_functions.log(a) if a.dtype == _FLOAT32 else functions.log(a))
+    def negative(self, a: Array) -> Array:
+        """Change the sign: nothing is rounded."""
+        return np.asarray(-a)
+
+    def function(self, name: str, a: Array) -> Array:
+        """Compute exp, log, tanh, erf, sigmoid, gelu, ... of each element.
+
+        Binary16: correctly rounded (`emulator/functions.py`). Float32 and float64: the fixed sequences of
+        `emulator/float32_functions.py` and `float64_functions.py`. Bfloat16: that of float32, rounded once more.
+        """
+        flat = np.ascontiguousarray(a).reshape(-1)
+        backend = backends.current()
+        if a.dtype == FLOAT16:
+            outcome = backend.function(name, flat.view(np.uint16), _NEAREST, None, watching())
+            record(name, outcome)
+            return outcome.bits.view(FLOAT16).reshape(a.shape)
+        if a.dtype == BFLOAT16:
+            return round_array(self.function(name, round_array(a, FLOAT32)), BFLOAT16)
+        return backend.real_function(name, flat).reshape(a.shape)
+
+    def power(self, a: Array, exponent: float) -> Array:
+        """Raise to a constant power, in float32 at least, then rounded to the dtype once more if that is narrower."""
+        wide = a if a.dtype in _REAL else round_array(a, FLOAT32)
+        flat = np.ascontiguousarray(wide).reshape(-1)
+        second = np.full(flat.shape, exponent, flat.dtype)
+        result = backends.current().real_function("pow", flat, second).reshape(a.shape)
+        return round_array(result, a.dtype)
 
     def matmul(self, a: Array, b: Array) -> Array:
-        """Multiply (m, k) and (k, n): accumulated in increasing k from +0, rounded to the dtype once."""
-        datapath = "float32" if a.dtype == _FLOAT32 else self.matmul_datapath
-        return np.asarray(products.matmul(a, b, datapath))
+        """Multiply (..., m, k) and (..., k, n): accumulated as `products` says, rounded to the dtype once."""
+        path = _path(self.products, a.dtype)
+        return np.asarray(products.matmul(a, b, path, out_format=_FORMATS[a.dtype]))
 
-    def sum(self, a: Array, axis: int | None = None) -> Array:
-        """Sum in increasing C-order index from +0, accumulated by the datapath, rounded to the dtype once."""
-        datapath = "float32" if a.dtype == _FLOAT32 else self.reduction_datapath
-        return np.asarray(reductions.sum(a, axis, datapath))
+    def convolve(self, which: str, *operands: Any, **steps: Any) -> Array:
+        """Call ``fs.conv2d``, ``conv2d_input``, ``conv2d_weight`` or their 1-d and 3-d forms, named by `which`.
+
+        Accumulated as `convolutions` says, rounded to the dtype once.
+        """
+        dtype = next(x.dtype for x in operands if isinstance(x, np.ndarray))
+        path = _path(self.convolutions, dtype)
+        function = getattr(convolution, which)
+        return np.asarray(function(*operands, **steps, datapath=path, out_format=_FORMATS[dtype]))
+
+    def sum(self, a: Array, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:
+        """Sum in increasing C-order index from +0, accumulated as `reductions` says, rounded to the dtype once."""
+        path = _path(self.reductions, a.dtype)
+        return np.asarray(reductions.sum(a, axis, path, keepdims=keepdims, out_format=_FORMATS[a.dtype]))
+
+    def mean(self, a: Array, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:
+        """Divide the sum by the number of terms, in the accumulator's format, and round to the dtype last."""
+        path = _path(self.reductions, a.dtype)
+        return np.asarray(reductions.mean(a, axis, path, keepdims=keepdims, out_format=_FORMATS[a.dtype]))
+
+    def maximum_of(self, a: Array, axis: int = -1) -> Array:
+        """Choose the largest element along an axis, which stays with length 1; NaN if there is one."""
+        return np.asarray(np.max(a, axis=axis, keepdims=True))
 
     def cast(self, a: Array, dtype: npt.DTypeLike) -> Array:
         """Convert as :func:`round_array`; a wide backward pass widens and never narrows."""
-        return round_array(a, _FLOAT32 if self.wide else dtype)
+        return round_array(a, FLOAT32 if self.wide and as_dtype(dtype) != FLOAT64 else dtype)
+
+    def constant(self, value: float, like: Array) -> Array:
+        """Round a Python number to the dtype of `like`, as an array without dimensions."""
+        return round_array(np.asarray(value, np.float64), like.dtype)
 
     def sum_to(self, a: Array, shape: tuple[int, ...]) -> Array:
-        """Undo broadcasting to `shape`: sum over each axis that it added or stretched, outermost first."""
-        while a.ndim > len(shape):
-            a = self.sum(a, 0)
-        for axis, size in enumerate(shape):
-            if size == 1 and a.shape[axis] != 1:
-                a = np.expand_dims(self.sum(a, axis), axis)
-        return a
+        """Undo broadcasting to `shape`: one sum over all the axes that it added or stretched."""
+        if a.shape == shape:
+            return a
+        added = a.ndim - len(shape)
+        axes = tuple(i for i in range(a.ndim) if i < added or (shape[i - added] == 1 and a.shape[i] != 1))
+        return self.sum(a, axes).reshape(shape) if axes else a.reshape(shape)
+
+
+def _elementwise(name: str, *operands: Array) -> Array:
+    dtype = operands[0].dtype
+    fmt = _FORMATS[dtype]
+    first = operands[0]
+    if len(operands) == 2 and first.shape == operands[1].shape:
+        shape = first.shape
+        flat = [np.ascontiguousarray(x).reshape(-1) for x in operands]
+    else:
+        shape, flat = broadcast(*operands)
+    bits = [x.view(fmt.uint) for x in flat]
+    outcome = backends.current().elementwise(name, bits, fmt, _NEAREST, None, watching())
+    if outcome.counts is not None:
+        record(name, outcome)
+    return outcome.bits.view(dtype).reshape(shape)

@@ -1,30 +1,30 @@
-"""Tensors, the tape behind them, and the walk back along it.
+"""Tensors and the tape behind them.
 
-Every tensor has a creation number. The walk visits tensors in descending creation order, so gradients that
-meet at a tensor are added in one fixed order, with a rounding at each addition: the same bits on every run.
+Every tensor has a creation number, and an operation keeps its parents in a tuple, so that the walk back along the tape
+(`backward.py`) has one order: the same bits on every run.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 import numpy.typing as npt
 
-from fp16sim.autograd.arithmetic import Arithmetic, Array, round_array
+from fp16sim.autograd.arithmetic import DTYPES, Arithmetic, Array, as_dtype, round_array
 
 if TYPE_CHECKING:
-    from fp16sim.autograd.ops import Op
+    from fp16sim.autograd.operation import Op
 
-__all__ = ["Context", "Hook", "Node", "Tensor", "gradients", "need_tensor", "no_grad"]
+__all__ = ["Context", "Hook", "Node", "Tensor", "is_recording", "need_tensor", "no_grad"]
 
 Hook = Callable[[Array], Array | None]
-_DTYPES = (np.dtype(np.float16), np.dtype(np.float32))
+_DTYPES = frozenset(DTYPES.values())
 _numbers = itertools.count()
 _recording: ContextVar[bool] = ContextVar("fp16sim_recording", default=True)
 
@@ -43,6 +43,21 @@ def no_grad() -> Iterator[None]:
         yield
     finally:
         _recording.reset(token)
+
+
+@contextmanager
+def recording() -> Iterator[None]:
+    """Record operations inside a ``with`` block, also within `no_grad`."""
+    token = _recording.set(True)
+    try:
+        yield
+    finally:
+        _recording.reset(token)
+
+
+def is_recording() -> bool:
+    """Whether operations on tensors with gradients are put on the tape."""
+    return _recording.get()
 
 
 @dataclass(frozen=True)
@@ -66,29 +81,44 @@ class Context:
 
 @dataclass(frozen=True)
 class Node:
-    """One entry of the tape: an operation, its parents in order, and its context."""
+    """One entry of the tape: an operation, its parents in order, and its context.
+
+    `versions` holds, for each parent, the version of its data if the context kept that data, else -1.
+    """
 
     op: Op
     parents: tuple[Tensor, ...]
     context: Context
+    versions: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Freed:
+    """What is left of a node once a backward pass has used it: the name of its operation."""
+
+    name: str
 
 
 class Tensor:
-    """An array of float16 or float32 that remembers how it was made.
+    """An array of float16, bfloat16, float32 or float64 that remembers how it was made.
 
     Parameters
     ----------
     data : array_like
-        Float16 and float32 arrays are kept as they are. Anything else that is real is rounded to float32,
-        once.
+        Arrays of these dtypes are kept as they are, without a copy. Anything else that is real (integers, lists,
+        Python numbers) is rounded to float32, once.
     requires_grad : bool
         Whether :meth:`backward` fills `grad`.
+    dtype : str or dtype, optional
+        To which the data is rounded instead, once.
 
     Attributes
     ----------
-    data : float16 or float32 array
+    data : array
+        A read-only view. Assign another array to change a tensor; in place it cannot be changed, since the tape may
+        need the old values.
     grad : array of the same dtype, or None
-    dtype, shape
+    dtype, shape, ndim, size
         Of `data`.
 
     Raises
@@ -99,41 +129,69 @@ class Tensor:
     Examples
     --------
     >>> x = Tensor([1.0, 2.0], requires_grad=True)
-    >>> y = x * 3.0 + x
-    >>> y.backward([1.0, 1.0])
+    >>> y = (x * 3.0 + x).sum()
+    >>> y.backward()
     >>> x.grad
     array([4., 4.], dtype=float32)
     """
 
-    __slots__ = ("_hooks", "data", "grad", "node", "number", "requires_grad")
+    __slots__ = ("__weakref__", "_array", "_hooks", "grad", "node", "number", "requires_grad", "version")
 
-    def __init__(self, data: npt.ArrayLike, requires_grad: bool = False) -> None:
-        array = np.asarray(data)
-        if array.dtype.kind not in "fiub":
-            raise TypeError(
-                f"a tensor of dtype {array.dtype}: tensors hold real numbers; pass float16 or float32"
-            )
-        if array.dtype not in _DTYPES:
-            array = array.astype(np.float32)
-        self.data: Array = array
+    def __init__(
+        self, data: npt.ArrayLike, requires_grad: bool = False, dtype: npt.DTypeLike | None = None
+    ) -> None:
+        self._array = _real_array(data, dtype)
         self.requires_grad = requires_grad
         self.grad: Array | None = None
-        self.node: Node | None = None
+        self.node: Node | Freed | None = None
         self.number = next(_numbers)
+        self.version = 0
         self._hooks: list[Hook] = []
 
     @property
+    def data(self) -> Array:
+        """The values, as a read-only array; assign an array to replace them."""
+        view = self._array.view()
+        view.flags.writeable = False
+        return view
+
+    @data.setter
+    def data(self, array: npt.ArrayLike) -> None:
+        self._array = _real_array(array, None)
+        self.version += 1
+
+    @property
     def dtype(self) -> np.dtype[Any]:
-        """The dtype of `data`: float16 or float32."""
-        return self.data.dtype
+        """The dtype of `data`."""
+        return self._array.dtype
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape of `data`."""
-        return self.data.shape
+        return self._array.shape
+
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return self._array.ndim
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return self._array.size
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether no operation made it."""
+        return self.node is None
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of a tensor without axes: use .item() for its value")
+        return self.shape[0]
 
     def __repr__(self) -> str:
-        return f"Tensor({self.data!r}{', requires_grad=True' if self.requires_grad else ''})"
+        return f"Tensor({self._array!r}{', requires_grad=True' if self.requires_grad else ''})"
 
     __array_ufunc__ = None  # np.float64(2) * tensor is then tensor.__rmul__, and np.exp(tensor) a TypeError
 
@@ -141,9 +199,20 @@ class Tensor:
         # NumPy would compute off the tape, with roundings of its own.
         raise TypeError("a tensor is no NumPy array, whose arithmetic has no tape: pass tensor.data")
 
+    def __bool__(self) -> bool:
+        raise TypeError("the truth of a tensor: compare tensor.data, or tensor.item() if it has one element")
+
     def item(self) -> float:
         """Give the one value as a Python float, exactly."""
-        return float(self.data.item())
+        return float(self._array.item())
+
+    def numpy(self) -> Array:
+        """Give a copy of the values."""
+        return self._array.copy()
+
+    def detach(self) -> Tensor:
+        """Give a tensor of the same values without a tape; they share memory."""
+        return Tensor(self._array)
 
     def register_hook(self, hook: Hook) -> Callable[[], None]:
         """Call ``hook(gradient)`` in :meth:`backward` once the gradient of this tensor is complete.
@@ -163,7 +232,7 @@ class Tensor:
         self._hooks.append(hook)
         return lambda: self._hooks.remove(hook) if hook in self._hooks else None
 
-    def backward(self, gradient: npt.ArrayLike | None = None) -> None:
+    def backward(self, gradient: npt.ArrayLike | None = None, retain_graph: bool = False) -> None:
         """Add to the `grad` of every tensor that was made with ``requires_grad=True``.
 
         Parameters
@@ -171,189 +240,138 @@ class Tensor:
         gradient : array_like, optional
             Gradient of the end result with respect to this tensor, rounded to its dtype. Default: 1, for a
             tensor of one element.
+        retain_graph : bool
+            Keep what the operations saved, for another backward pass through them; otherwise it is freed.
 
         Notes
         -----
         Each gradient has the dtype of its tensor. Where several meet, they are added in descending creation
         order of the results that they come from, rounded at each addition; a gradient that is already in
         `grad` is the first term.
+
+        Raises
+        ------
+        RuntimeError
+            If an earlier backward pass freed a part of the tape, or a tensor whose values it needs was changed.
         """
-        seed = _seed(self, gradient)
-        tape = _tape(self)
-        leaves = [tensor for tensor in tape if tensor.node is None and tensor.requires_grad]
-        with np.errstate(all="ignore"):
-            for leaf, total in zip(leaves, _walk(tape, seed, leaves, wide=False), strict=True):
-                if total is not None:
-                    leaf.grad = total if leaf.grad is None else Arithmetic().add(leaf.grad, total)
+        _late("fp16sim.autograd.backward").accumulate(self, gradient, retain_graph)
 
-    def __add__(self, other: Tensor) -> Tensor:
-        result: Tensor = _ops().add(self, other)
-        return result
+    # In-place changes would pull values from under the tape.
 
-    def __radd__(self, other: object) -> NoReturn:
-        _refuse(other)
+    def _refuse_in_place(self, *_: object) -> NoReturn:
+        raise TypeError(
+            "a tensor does not change in place, since the tape may need its values: write x = x + y, build a new "
+            "tensor, or assign x.data outside of a forward pass"
+        )
 
-    def __mul__(self, constant: float) -> Tensor:
-        result: Tensor = _ops().multiply(self, constant)
-        return result
+    __setitem__ = __iadd__ = __isub__ = __imul__ = __itruediv__ = __imatmul__ = __ipow__ = _refuse_in_place
 
-    __rmul__ = __mul__
+    # Operations: the functions of fp16sim.autograd.ops, which document their roundings and gradients.
 
-    def __rmatmul__(self, other: object) -> NoReturn:
-        _refuse(other)
+    def __add__(self, other: Any) -> Tensor:
+        return _op("add", self, other)
+
+    def __radd__(self, other: Any) -> Tensor:
+        return _op("add", other, self)
+
+    def __sub__(self, other: Any) -> Tensor:
+        return _op("subtract", self, other)
+
+    def __rsub__(self, other: Any) -> Tensor:
+        return _op("subtract", other, self)
+
+    def __mul__(self, other: Any) -> Tensor:
+        return _op("multiply", self, other)
+
+    def __rmul__(self, other: Any) -> Tensor:
+        return _op("multiply", other, self)
+
+    def __truediv__(self, other: Any) -> Tensor:
+        return _op("divide", self, other)
+
+    def __rtruediv__(self, other: Any) -> Tensor:
+        return _op("divide", other, self)
 
     def __matmul__(self, other: Tensor) -> Tensor:
-        result: Tensor = _ops().matmul(self, other)
-        return result
+        return _op("matmul", self, other)
 
+    def __rmatmul__(self, other: Any) -> Tensor:
+        return _op("matmul", other, self)
 
-def gradients(
-    result: Tensor,
-    tensors: Sequence[Tensor],
-    gradient: npt.ArrayLike | None = None,
-    *,
-    wide: bool = False,
-) -> list[Array | None]:
-    """Give the gradients of `result` with respect to some tensors of its tape, leaving every `grad` as it is.
+    def __pow__(self, exponent: float) -> Tensor:
+        return _op("power", self, exponent)
 
-    Parameters
-    ----------
-    result : Tensor
-    tensors : sequence of Tensor
-        Leaves or intermediate results; parts of the tape that lead to none of them are not visited.
-    gradient : array_like, optional
-        As in :meth:`Tensor.backward`.
-    wide : bool
-        Take the forward pass as it was, with its roundings, and go back in float32: every gradient is stored
-        and accumulated in binary32. It shows what float16 storage took from the gradients. Hooks do not run.
+    def __neg__(self) -> Tensor:
+        return _op("negative", self)
 
-    Returns
-    -------
-    list
-        An array for each tensor, or None where `result` does not depend on it.
+    def __abs__(self) -> Tensor:
+        return _op("absolute", self)
 
-    Examples
-    --------
-    >>> x = Tensor(np.float16([1.0]), requires_grad=True)
-    >>> y = x * 2.0**-24 * 2.0**-2
-    >>> gradients(y, [x])[0], gradients(y, [x], wide=True)[0]
-    (array([0.], dtype=float16), array([1.4901161e-08], dtype=float32))
-    """
-    seed = _seed(result, gradient)
-    with np.errstate(all="ignore"):
-        return _walk(_tape(result), round_array(seed, np.float32) if wide else seed, tensors, wide=wide)
+    def __getitem__(self, key: Any) -> Tensor:
+        return _op("getitem", self, key)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(len(self)))
+
+    @property
+    def T(self) -> Tensor:
+        """The axes reversed."""
+        return _op("transpose", self)
+
+    def cast(self, dtype: npt.DTypeLike) -> Tensor:
+        """Convert to another dtype: :func:`fp16sim.autograd.ops.cast`."""
+        return _op("cast", self, dtype)
+
+    def reshape(self, *shape: Any) -> Tensor:
+        """Give the values another shape: :func:`fp16sim.autograd.ops.reshape`."""
+        return _op("reshape", self, shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+
+    def transpose(self, *axes: int) -> Tensor:
+        """Reorder the axes; without arguments reverse them: :func:`fp16sim.autograd.ops.transpose`."""
+        return _op("transpose", self, axes or None)
+
+    def sum(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Tensor:
+        """Sum: :func:`fp16sim.autograd.ops.sum`."""
+        return _op("sum", self, axis, keepdims)
+
+    def mean(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Tensor:
+        """Sum over count: :func:`fp16sim.autograd.ops.mean`."""
+        return _op("mean", self, axis, keepdims)
 
 
 def need_tensor(x: object) -> None:
     """Refuse an operand that is no tensor."""
     if not isinstance(x, Tensor):
-        _refuse(x)
-
-
-def _refuse(x: object) -> NoReturn:
-    raise TypeError(
-        f"the input is a {type(x).__name__}: layers and operations take tensors; pass fs.Tensor(x)"
-    )
-
-
-def apply(op: Op, arithmetic: Arithmetic, *parents: Tensor, **options: Any) -> Tensor:
-    """Run an operation and, where a gradient may be wanted, record it."""
-    for parent in parents:
-        need_tensor(parent)
-    with np.errstate(all="ignore"):
-        data, saved = op.forward(arithmetic, *(parent.data for parent in parents), **options)
-    result = Tensor(data)
-    needs = tuple(parent.requires_grad for parent in parents)
-    if any(needs) and _recording.get():
-        result.requires_grad = True
-        result.node = Node(op, parents, Context(arithmetic, saved, needs))
-    return result
-
-
-def _ops() -> Any:
-    from fp16sim.autograd import ops  # ops stands on this module
-
-    return ops
-
-
-def _seed(result: Tensor, gradient: npt.ArrayLike | None) -> Array:
-    if not result.requires_grad:
-        raise ValueError(
-            "backward from a tensor without a tape: make a parameter with requires_grad=True first"
+        raise TypeError(
+            f"the input is a {type(x).__name__}: layers and operations take tensors; pass fs.Tensor(x)"
         )
-    if gradient is None:
-        if result.data.size != 1:
-            raise ValueError(
-                f"backward from shape {result.shape} needs a gradient of that shape; pass gradient="
+
+
+def _real_array(data: npt.ArrayLike, dtype: npt.DTypeLike | None) -> Array:
+    if isinstance(data, Tensor):
+        raise TypeError("a tensor of a tensor: pass x.detach(), or x.data")
+    array = np.asarray(data)
+    if array.dtype not in _DTYPES or not array.dtype.isnative:
+        array = array.astype(array.dtype.newbyteorder("="))
+        if array.dtype not in _DTYPES and array.dtype.kind not in "fiub":
+            raise TypeError(
+                f"a tensor of dtype {array.dtype}: tensors hold real numbers; pass float16 or float32"
             )
-        return np.ones(result.shape, result.dtype)
-    array = np.asarray(gradient)
-    if array.shape != result.shape:
-        raise ValueError(
-            f"a gradient of shape {array.shape} for a tensor of shape {result.shape}: pass one alike"
-        )
-    return round_array(array, result.dtype)
+    if dtype is not None:
+        return round_array(array, as_dtype(dtype))
+    given = isinstance(data, (np.ndarray, np.generic))
+    if array.dtype not in _DTYPES or (array.dtype == np.float64 and not given):
+        array = round_array(array, np.float32)
+    # Kernels are compiled for writable arrays; a read-only one, which is rare, is copied.
+    return array if array.flags.writeable else array.copy()
 
 
-def _tape(result: Tensor) -> list[Tensor]:
-    """List every tensor that `result` was made from, itself included, newest first."""
-    found: dict[int, Tensor] = {}
-    waiting = [result]
-    while waiting:
-        tensor = waiting.pop()
-        if tensor.number not in found:
-            found[tensor.number] = tensor
-            if tensor.node is not None:
-                waiting.extend(parent for parent in tensor.node.parents if parent.requires_grad)
-    return [found[number] for number in sorted(found, reverse=True)]
+def _late(module: str) -> Any:
+    from importlib import import_module  # those modules stand on this one
+
+    return import_module(module)
 
 
-def _walk(tape: list[Tensor], seed: Array, targets: Sequence[Tensor], wide: bool) -> list[Array | None]:
-    """Carry `seed` back along the tape and give the gradients of the targets."""
-    wanted = {target.number for target in targets}
-    leading = set(wanted)  # tensors with a target among their ancestors: parents come before their children
-    for tensor in reversed(tape):
-        if tensor.node is not None and any(parent.number in leading for parent in tensor.node.parents):
-            leading.add(tensor.number)
-    totals: dict[int, Array] = {tape[0].number: seed}
-    for tensor in tape:
-        total = totals.get(tensor.number)
-        if total is None or tensor.number not in leading:
-            continue
-        if not wide:
-            for hook in tuple(tensor._hooks):
-                total = totals[tensor.number] = _hooked(hook, total)
-        if tensor.node is None:
-            continue
-        node = tensor.node
-        context = _context(node, leading, wide)
-        for parent, part in zip(node.parents, node.op.gradient(context, total), strict=True):
-            if part is not None:
-                before = totals.get(parent.number)
-                totals[parent.number] = part if before is None else context.arithmetic.add(before, part)
-        if tensor.number not in wanted:
-            del totals[tensor.number]
-    return [totals.get(target.number) for target in targets]
-
-
-def _context(node: Node, leading: set[int], wide: bool) -> Context:
-    needs = tuple(parent.number in leading and parent.requires_grad for parent in node.parents)
-    if not wide:
-        return replace(node.context, needs=needs)
-    saved = tuple(
-        round_array(item, np.float32) if isinstance(item, np.ndarray) and item.dtype == np.float16 else item
-        for item in node.context.saved
-    )
-    return Context(Arithmetic(wide=True), saved, needs)
-
-
-def _hooked(hook: Hook, gradient: Array) -> Array:
-    replaced = hook(gradient)
-    if replaced is None:
-        return gradient
-    if replaced.shape != gradient.shape or replaced.dtype != gradient.dtype:
-        raise ValueError(
-            f"a hook turned {gradient.dtype} of shape {gradient.shape} into {replaced.dtype} of shape "
-            f"{replaced.shape}: return the same shape and dtype"
-        )
-    return replaced
+def _op(name: str, *arguments: Any) -> Tensor:
+    result: Tensor = getattr(_late("fp16sim.autograd.ops"), name)(*arguments)
+    return result

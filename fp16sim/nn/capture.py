@@ -36,8 +36,8 @@ def capture_outputs() -> Iterator[Captured]:
         _sink.reset(token)
 
 
-def note_output(module: Module, output: Tensor) -> None:
+def note_output(module: Module, output: object) -> None:
     """Add a pair to the innermost block, if there is one; called by every module."""
     sink = _sink.get()
-    if sink is not None:
+    if sink is not None and isinstance(output, Tensor):
         sink.append((module, output))

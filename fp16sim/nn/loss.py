@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy.typing as npt
 
 from fp16sim.autograd import ops
-from fp16sim.autograd.policy import current_policy
 from fp16sim.autograd.tensor import Tensor, need_tensor
 from fp16sim.nn.module import Module
 
@@ -13,9 +12,9 @@ __all__ = ["CrossEntropyLoss"]
 
 
 class CrossEntropyLoss(Module):
-    """Mean over the batch of -log softmax(logits)[label], in the policy's format for losses.
+    """Mean over the batch of -log softmax(logits)[label], in the policy's wide format.
 
-    The logits are converted first: exactly where losses compute in float32. The steps and their roundings are
+    The steps and their roundings are
     those of :func:`fp16sim.autograd.ops.cross_entropy`.
 
     >>> loss = CrossEntropyLoss()(Tensor([[0.0, 0.0]]), [1])
@@ -26,4 +25,4 @@ class CrossEntropyLoss(Module):
     def forward(self, logits: Tensor, labels: npt.ArrayLike) -> Tensor:
         """Map logits (batch, classes) and labels (batch,) to one number."""
         need_tensor(logits)
-        return ops.cross_entropy(ops.cast(logits, current_policy().losses), labels)
+        return ops.cross_entropy(logits, labels)

@@ -1,22 +1,38 @@
-"""What layers have in common: parameters with names, and a forward pass."""
+"""What layers have in common: parameters with names, state, and a forward pass."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, TypeVar
 
-from fp16sim.autograd.arithmetic import round_array
+import numpy as np
+
+from fp16sim.autograd.arithmetic import Array, round_array
+from fp16sim.autograd.policy import Policy, autocast
 from fp16sim.autograd.tensor import Tensor
+from fp16sim.emulator.formats import nearest_name
 from fp16sim.nn.capture import note_output
 
 __all__ = ["Module"]
+
+Self = TypeVar("Self", bound="Module")
 
 
 class Module:
     """A layer, or a network of layers. Subclasses define ``forward``.
 
-    Attributes that are tensors with ``requires_grad=True`` are parameters; attributes that are modules, or
-    lists of modules, are parts. Both count in the order in which they were assigned.
+    Attributes that are tensors with ``requires_grad=True`` are parameters; attributes that are NumPy arrays, or whose
+    names stand in `state`, are the rest of the state; attributes that are modules, or lists of modules, are parts. All
+    count in the order in which they were assigned.
+
+    Attributes
+    ----------
+    training : bool
+        Whether dropout drops and batch normalisation uses the batch; :meth:`train` and :meth:`eval` set it.
+    policy : Policy or None
+        The policy of this layer, as Keras has one for each layer; None: that of the block around it.
+    state : tuple of str
+        Names of attributes that are integers and are saved, such as a counter.
 
     Examples
     --------
@@ -26,13 +42,25 @@ class Module:
     ['0.weight', '0.bias', '2.weight', '2.bias']
     """
 
-    def __call__(self, *inputs: Any) -> Tensor:
+    training: bool = True
+    policy: Policy | None = None
+    state: tuple[str, ...] = ()
+
+    def __call__(self, *inputs: Any, **options: Any) -> Any:
         """Run `forward` and let :func:`capture_outputs` see the result."""
-        output = self.forward(*inputs)
+        try:
+            if self.policy is None:
+                output = self.forward(*inputs, **options)
+            else:
+                with autocast(self.policy):
+                    output = self.forward(*inputs, **options)
+        except (ValueError, TypeError) as error:
+            _locate(error, self)
+            raise
         note_output(self, output)
         return output
 
-    def forward(self, *inputs: Any) -> Tensor:
+    def forward(self, *inputs: Any) -> Any:
         """Compute the output; each kind of layer defines its own."""
         raise NotImplementedError(f"{type(self).__name__} has no forward: define forward(self, x)")
 
@@ -42,7 +70,12 @@ class Module:
             if isinstance(value, Module):
                 yield name, value
             elif isinstance(value, (list, tuple)):
-                yield from ((str(i), part) for i, part in enumerate(value) if isinstance(part, Module))
+                single = name == "modules"  # the parts of a Sequential go by their positions
+                yield from (
+                    (str(i) if single else f"{name}.{i}", part)
+                    for i, part in enumerate(value)
+                    if isinstance(part, Module)
+                )
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
         """Give this module and every one inside it, with dotted names; its own name is empty."""
@@ -51,10 +84,12 @@ class Module:
             yield from part.named_modules(f"{prefix}.{name}" if prefix else name)
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """Give every parameter with its dotted name."""
+        """Give every parameter with its dotted name; one that is shared, under its first name only."""
+        seen: set[int] = set()
         for prefix, module in self.named_modules():
             for name, value in vars(module).items():
-                if isinstance(value, Tensor) and value.requires_grad:
+                if isinstance(value, Tensor) and value.requires_grad and id(value) not in seen:
+                    seen.add(id(value))
                     yield (f"{prefix}.{name}" if prefix else name), value
 
     def parameters(self) -> list[Tensor]:
@@ -66,9 +101,77 @@ class Module:
         for parameter in self.parameters():
             parameter.grad = None
 
-    def to(self, dtype: str) -> Module:
-        """Convert the parameters in place to ``"float16"`` (each rounded once) or ``"float32"`` (exact)."""
+    def to(self: Self, dtype: str) -> Self:
+        """Convert the parameters in place to a format of tensors, each rounded once at most."""
         for parameter in self.parameters():
-            parameter.data = round_array(parameter.data, dtype)
-            parameter.grad = None
+            if parameter.dtype != dtype:
+                parameter.data = round_array(parameter.data, dtype)
+                parameter.grad = None
         return self
+
+    def train(self: Self, mode: bool = True) -> Self:
+        """Set `training` here and in every part."""
+        for _, module in self.named_modules():
+            module.training = mode
+        return self
+
+    def eval(self: Self) -> Self:
+        """Unset `training` here and in every part."""
+        return self.train(False)
+
+    def state_dict(self) -> dict[str, Array]:
+        """Give a copy of every parameter, array and counter, by dotted name."""
+        return {name: np.array(value) for name, _, _, value in self._named_state()}
+
+    def load_state_dict(self, saved: Mapping[str, Any]) -> None:
+        """Take over what :meth:`state_dict` of a model like this one gave.
+
+        Raises
+        ------
+        ValueError
+            If a name is missing or unknown, or a shape differs; nothing has changed then. Another dtype is converted,
+            rounding once at most.
+        """
+        own = list(self._named_state())
+        names = [name for name, *_ in own]
+        for name in saved:
+            if name not in names:
+                raise ValueError(f"the state of another model: it has {name!r}; {nearest_name(name, names)}")
+        for name, _, _, value in own:
+            if name not in saved:
+                raise ValueError(f"the state of another model: it lacks {name!r}; pass all of state_dict()")
+            if np.shape(saved[name]) != np.shape(value):
+                raise ValueError(
+                    f"the state of another model: {name!r} has shape {np.shape(saved[name])} there and "
+                    f"{np.shape(value)} here; make the model with the sizes that it was saved with"
+                )
+        for name, module, attribute, value in own:
+            given = np.array(saved[name])
+            old = getattr(module, attribute)
+            if isinstance(old, Tensor):
+                old.data = round_array(given, value.dtype)
+            else:
+                setattr(module, attribute, given if isinstance(old, np.ndarray) else int(given))
+
+    def _named_state(self) -> Iterator[tuple[str, Module, str, Any]]:
+        seen: set[int] = set()
+        for prefix, module in self.named_modules():
+            for name, value in vars(module).items():
+                kept = isinstance(value, np.ndarray) or name in module.state
+                if isinstance(value, Tensor) and value.requires_grad and id(value) not in seen:
+                    seen.add(id(value))
+                    value, kept = value.data, True
+                if kept and not isinstance(value, Tensor):
+                    yield (f"{prefix}.{name}" if prefix else name), module, name, value
+
+
+def _locate(error: Exception, module: Module) -> None:
+    """Put the dotted name of the layer that failed in front of the message, as the error passes through its parents."""
+    path, inner, message = getattr(error, "fp16sim_path", ([], None, str(error)))
+    if inner is module:
+        return
+    if inner is not None:
+        path = [next((name for name, part in module.named_parts() if part is inner), "?"), *path]
+    error.fp16sim_path = path, module, message  # type: ignore[attr-defined]
+    where = ".".join(path)
+    error.args = (f"layer {where!r}: {message}" if where else f"{message}",)

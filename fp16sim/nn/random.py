@@ -7,12 +7,25 @@ library logarithm is used, since those differ between machines.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+
 import numpy as np
 import numpy.typing as npt
 
 from fp16sim.emulator.philox import philox4x32
 
-__all__ = ["SHUFFLE", "normals", "permutation", "uniform_integers"]
+__all__ = [
+    "SHUFFLE",
+    "manual_seed",
+    "next_stream",
+    "normals",
+    "permutation",
+    "streams",
+    "uniform_integers",
+    "uniforms",
+]
 
 SHUFFLE = 0xFFFFFFFF
 """The layer id of the order of training examples."""
@@ -66,6 +79,54 @@ _TAIL = (
     ),
 )
 _LOG2 = 0.6931471805599453
+
+
+_state: ContextVar[list[int]] = ContextVar("fp16sim_streams")
+_PROCESS = [0, 0]
+
+
+def manual_seed(seed: int) -> None:
+    """Let the layers that are made from here on draw from the streams 0, 1, 2, ... of `seed`.
+
+    A process starts with seed 0. Equal code gives equal weights only after a call of this.
+
+    >>> from fp16sim.nn import Linear
+    >>> manual_seed(3)
+    >>> first = Linear(2, 2).weight.data
+    >>> manual_seed(3)
+    >>> bool((first == Linear(2, 2).weight.data).all()), bool((first == Linear(2, 2).weight.data).all())
+    (True, False)
+    """
+    uniform_integers(seed, 0)  # refuses an impossible seed
+    _state.get(_PROCESS)[:] = [seed, 0]
+
+
+@contextmanager
+def streams(seed: int) -> Iterator[None]:
+    """Let the layers made inside a ``with`` block draw from the streams of `seed`, and leave those outside alone."""
+    uniform_integers(seed, 0)
+    token = _state.set([seed, 0])
+    try:
+        yield
+    finally:
+        _state.reset(token)
+
+
+def next_stream() -> tuple[int, int]:
+    """Take the next stream: a seed and a layer number."""
+    state = _state.get(_PROCESS)
+    seed, layer = state
+    state[1] += 1
+    return seed, layer
+
+
+def uniforms(seed: int, count: int, layer: int = 0, step: int = 0) -> Float64:
+    """Draw numbers uniform over [0, 1) in float64: the integers of :func:`uniform_integers` over 2^24, exactly.
+
+    >>> uniforms(0, 2).tolist()
+    [0.3990440368652344, 0.8805203437805176]
+    """
+    return uniform_integers(seed, count, layer, step).astype(np.float64) * 2.0**-24
 
 
 def uniform_integers(seed: int, count: int, layer: int = 0, step: int = 0) -> npt.NDArray[np.uint32]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from fp16sim.autograd.tensor import Tensor
-from fp16sim.nn.linear import Linear
 from fp16sim.nn.module import Module
 
 __all__ = ["Sequential"]
@@ -12,11 +11,7 @@ __all__ = ["Sequential"]
 class Sequential(Module):
     """Modules applied one after the other; their names are their positions.
 
-    A :class:`Linear` made without `layer` gets the number of its place, counted over the innermost modules of the
-    chain, and draws its weights anew from that stream. One that was given a `layer`, or whose weights are no
-    longer those that it drew (trained, loaded), stays as it is.
-
-    >>> from fp16sim.nn import ReLU
+    >>> from fp16sim.nn import Linear, ReLU
     >>> Sequential(ReLU(), ReLU())(Tensor([-1.0])).data
     array([0.], dtype=float32)
     >>> Sequential(Linear(8, 8), ReLU(), Linear(8, 8))
@@ -30,10 +25,6 @@ class Sequential(Module):
                     f"part {position} is a {type(module).__name__}: pass modules, such as fs.nn.ReLU()"
                 )
         self.modules = list(modules)
-        innermost = [module for _, module in self.named_modules() if not any(module.named_parts())]
-        for place, module in enumerate(dict.fromkeys(innermost)):
-            if isinstance(module, Linear):
-                module.take_place(place)
 
     def __repr__(self) -> str:
         return f"Sequential({', '.join(map(repr, self.modules))})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import pairwise
 
 from fp16sim.nn import Linear, ReLU, Sequential
+from fp16sim.nn.random import streams
 
 __all__ = ["mlp"]
 
@@ -18,7 +19,8 @@ def mlp(inputs: int = 64, hidden: int = 64, layers: int = 6, outputs: int = 10, 
     25610
     """
     widths = [inputs, *[hidden] * layers]
-    modules: list[Linear | ReLU] = []
-    for i, (wide, narrow) in enumerate(pairwise(widths)):
-        modules += [Linear(wide, narrow, seed=seed, layer=i), ReLU()]
-    return Sequential(*modules, Linear(widths[-1], outputs, seed=seed, layer=layers))
+    with streams(seed):
+        modules: list[Linear | ReLU] = []
+        for wide, narrow in pairwise(widths):
+            modules += [Linear(wide, narrow), ReLU()]
+        return Sequential(*modules, Linear(widths[-1], outputs))

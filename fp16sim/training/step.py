@@ -10,8 +10,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from fp16sim.autograd.arithmetic import Array
+from fp16sim.autograd.backward import gradients
 from fp16sim.autograd.policy import Policy, autocast
-from fp16sim.autograd.tensor import Tensor, gradients
+from fp16sim.autograd.tensor import Tensor
 from fp16sim.nn import Linear, Module, capture_outputs
 from fp16sim.recording.histogram import measure
 from fp16sim.scaling.protocol import observe, scale_loss, single_scale, unscale
@@ -95,10 +96,10 @@ def train_step(
         raise RuntimeError(f"the scaler stopped at step {number}: {decision.stop}")
     if isinstance(decision.apply, Mapping):
         raise TypeError("a decision for each group: use it with a step that has groups")
+    exact = _exact(layers, seen, small, scale)  # before the optimizer changes what the tape needs
     if decision.apply:
         optimizer.step([None if move is None else unscale(move, decision) for move in moves])
 
-    exact = _exact(layers, seen, small, scale)
     step = Step(
         step=number,
         loss=loss.item(),

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from fp16sim.autograd import ops
+from fp16sim.autograd.backward import gradients
 from fp16sim.autograd.policy import autocast
-from fp16sim.autograd.tensor import Context, Tensor, gradients
+from fp16sim.autograd.tensor import Context, Tensor
 from fp16sim.emulator import float32_functions
 
 DTYPES = [np.float16, np.float32]

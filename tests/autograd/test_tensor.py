@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from fp16sim.autograd import ops
+from fp16sim.autograd.backward import gradients
 from fp16sim.autograd.policy import autocast
-from fp16sim.autograd.tensor import Tensor, gradients, no_grad
+from fp16sim.autograd.tensor import Tensor, no_grad
 
 
 def half(*values):

@@ -14,8 +14,9 @@ import pytest
 
 import fp16sim as fs
 from fp16sim.autograd import ops
+from fp16sim.autograd.backward import gradients
 from fp16sim.autograd.policy import autocast
-from fp16sim.autograd.tensor import Tensor, gradients
+from fp16sim.autograd.tensor import Tensor
 from fp16sim.nn import CrossEntropyLoss, Module
 from fp16sim.nn.random import normals, uniform_integers
 from fp16sim.optim import SGD

@@ -1,0 +1,141 @@
+"""What an operation is, and how one is run: operands converted as the policy says, the forward, a note on the tape."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from fp16sim.autograd.arithmetic import DTYPES, Arithmetic, Array, round_array, widest
+from fp16sim.autograd.policy import Policy, current_scope
+from fp16sim.autograd.tensor import Context, Freed, Node, Tensor, is_recording, need_tensor
+
+__all__ = ["Op", "cast", "converted", "run"]
+
+
+@dataclass(frozen=True)
+class Op:
+    """A row of the table of operations: forward and gradient together.
+
+    A forward takes arrays of one dtype and gives the result with what its gradient needs. A gradient takes the
+    gradient of the result and gives one for each parent. Both compute through the
+    :class:`~fp16sim.autograd.arithmetic.Arithmetic` that they are handed and nothing else, so every rounding is one
+    of its methods; choosing, copying and moving values rounds nothing and may use NumPy.
+
+    Attributes
+    ----------
+    name : str
+        What the lists of `flavours.py` call it.
+    forward : callable
+        ``(arithmetic, *arrays, **options) -> (array, saved)``.
+    gradient : callable
+        ``(context, gradient) -> (gradient or None for each parent)``. Saved arrays and the gradient have one dtype,
+        which may be wider than that of the forward: constants take the dtype of the gradient.
+    """
+
+    name: str
+    forward: Callable[..., tuple[Array, tuple[Any, ...]]]
+    gradient: Callable[[Context, Array], tuple[Array | None, ...]]
+
+
+def run(op: Op, *parents: Tensor, **options: Any) -> Tensor:
+    """Convert the operands as the policy in force says, compute, and record the operation where it may be needed.
+
+    Raises
+    ------
+    TypeError
+        If an operand is no tensor, or the formats have no common one.
+    """
+    for parent in parents:
+        need_tensor(parent)
+    scope = current_scope()
+    policy = scope.policy
+    rule = policy.rule(op.name) if scope.active else "promote"
+    goal = _goal(op.name, policy, rule, parents)
+    operands = tuple(converted(parent, goal) for parent in parents)
+    result = _applied(op, policy.forward, policy.backward, operands, options)
+    return cast(result, parents[0].dtype) if rule == "inside" else result
+
+
+def _goal(name: str, policy: Policy, rule: str, parents: tuple[Tensor, ...]) -> np.dtype[Any]:
+    """Find the format in which the operation computes."""
+    if rule == "compute":
+        return DTYPES[policy.compute]
+    dtypes = [parent.dtype for parent in parents]
+    if rule != "promote":
+        dtypes.append(DTYPES[policy.wide])
+    if all(dtype == dtypes[0] for dtype in dtypes):
+        return dtypes[0]
+    found = widest(dtypes)
+    if found is None:
+        names = " and ".join(dict.fromkeys(str(dtype) for dtype in dtypes))
+        raise TypeError(
+            f"{name} of {names}: neither format holds the values of the other; convert one with x.cast('float32')"
+        )
+    return found
+
+
+def _applied(
+    op: Op, forward: Arithmetic, backward: Arithmetic, parents: tuple[Tensor, ...], options: dict[str, Any]
+) -> Tensor:
+    with np.errstate(all="ignore"):
+        data, saved = op.forward(forward, *(parent._array for parent in parents), **options)
+    result = Tensor(data)
+    needs = tuple(parent.requires_grad for parent in parents)
+    if any(needs) and is_recording():
+        result.requires_grad = True
+        versions = tuple(parent.version if _keeps(saved, parent._array) else -1 for parent in parents)
+        result.node = Node(op, parents, Context(backward, saved, needs), versions)
+    return result
+
+
+def _keeps(saved: tuple[Any, ...], array: Array) -> bool:
+    """Whether what was saved is this array or a view of it."""
+    root = array if array.base is None else array.base
+    return any(
+        isinstance(item, np.ndarray) and (item is array or item.base is root or item is root)
+        for item in saved
+    )
+
+
+# ---------------------------------------------------------------------------------------------------- cast
+
+
+def _cast(arithmetic: Arithmetic, a: Array, dtype: np.dtype[Any]) -> tuple[Array, tuple[Any, ...]]:
+    return round_array(a, dtype), (a.dtype,)
+
+
+def _cast_gradient(context: Context, gradient: Array) -> tuple[Array | None, ...]:
+    return (context.arithmetic.cast(gradient, context.saved[0]),)
+
+
+_CAST = Op("cast", _cast, _cast_gradient)
+
+
+def cast(a: Tensor, dtype: np.dtype[Any]) -> Tensor:
+    """Convert to a dtype, rounding once at most; a tensor of that dtype is returned as it is.
+
+    Gradient: converted back the same way.
+    """
+    if a.dtype == dtype:
+        return a
+    policy = current_scope().policy
+    return _applied(_CAST, policy.forward, policy.backward, (a,), {"dtype": dtype})
+
+
+def converted(a: Tensor, dtype: np.dtype[Any]) -> Tensor:
+    """Convert an operand, a parameter once within the outermost block of `autocast`."""
+    if a.dtype == dtype:
+        return a
+    scope = current_scope()
+    if not scope.active or not a.requires_grad or a.node is not None:
+        return cast(a, dtype)
+    key = (a.number, dtype, is_recording())
+    found: Tensor
+    version, found = scope.casts.get(key, (-1, a))
+    if version != a.version or isinstance(found.node, Freed):
+        found = cast(a, dtype)
+        scope.casts[key] = a.version, found
+    return found

@@ -1,0 +1,25 @@
+"""The operations, a row each: forward and gradient together. One kind a file; `operation.py` says what a row is."""
+
+from fp16sim.autograd.ops.activations import relu
+from fp16sim.autograd.ops.elementwise import add, cast, divide, multiply, negative, subtract
+from fp16sim.autograd.ops.losses import cross_entropy
+from fp16sim.autograd.ops.products import linear, matmul
+from fp16sim.autograd.ops.reductions import mean, sum
+from fp16sim.autograd.ops.shapes import reshape, transpose
+
+__all__ = [
+    "add",
+    "cast",
+    "cross_entropy",
+    "divide",
+    "linear",
+    "matmul",
+    "mean",
+    "multiply",
+    "negative",
+    "relu",
+    "reshape",
+    "subtract",
+    "sum",
+    "transpose",
+]
