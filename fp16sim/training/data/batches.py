@@ -25,7 +25,7 @@ from fp16sim.training.data.speech import Sequences
 __all__ = ["Batches", "SequenceBatches"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Batches:
     """Batches of a split, for ever, shuffled anew in each epoch.
 
@@ -82,7 +82,7 @@ class Batches:
         return endlessly(self.at)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SequenceBatches:
     """Batches of sequences with their lengths, for ever, shuffled anew in each epoch.
 

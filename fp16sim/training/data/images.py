@@ -15,7 +15,7 @@ SPLIT_SEED, SPLIT_STEP = 1, 0xFFFFFFFF
 """The stream of the shuffle that parts training from test images; epochs count steps from 0."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Split:
     """Images, one for each row, and their labels.
 

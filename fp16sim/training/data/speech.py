@@ -14,7 +14,7 @@ TRAINING = 270
 """The published split: these recordings come first, those for testing after them."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Sequences:
     """Sequences of unequal length in one array, and their labels.
 
@@ -58,16 +58,21 @@ def vowels() -> tuple[Sequences, Sequences]:
     np.True_
     """
     with stored("vowels.npz") as file, np.load(file) as data:
-        planes = data["planes"].astype(np.int64)
+        planes = data["planes"]
         lengths, labels = data["lengths"].astype(np.int64), data["labels"].astype(np.int64)
-    folded = planes[0] | planes[1] << 8 | planes[2] << 16
-    millionths = np.cumsum(folded >> 1 ^ -(folded & 1), axis=0)  # 2 d holds d >= 0, -2 d - 1 holds d < 0
-    # The quotient is rounded twice, to float64 and float32, but that is once: unless it is a midpoint of
+    # The quotient is rounded to float64 and then to float32, which is as once: unless it is a midpoint of
     # float32 (then exact in float64) it is 2^-45 relative or more from one, and float64 errs by 2^-53.
-    values = (millionths / 1e6).astype(np.float32)
+    values = (millionths(planes) / 1e6).astype(np.float32)
     inputs = np.zeros((len(lengths), int(lengths.max()), values.shape[1]), np.float32)
     inputs[np.arange(inputs.shape[1]) < lengths[:, None]] = values
     return (
         Sequences(inputs[:TRAINING], lengths[:TRAINING], labels[:TRAINING]),
         Sequences(inputs[TRAINING:], lengths[TRAINING:], labels[TRAINING:]),
     )
+
+
+def millionths(planes: Array) -> Array:
+    """Undo the packing of values: differences along the first axis, 2 d for d >= 0 and -2 d - 1 for d < 0."""
+    low, middle, high = planes.astype(np.int64)
+    folded = low | middle << 8 | high << 16
+    return np.asarray(np.cumsum(folded >> 1 ^ -(folded & 1), axis=0))

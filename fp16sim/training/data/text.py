@@ -15,7 +15,7 @@ from fp16sim.training.data.source import Array, stored
 __all__ = ["Text", "characters"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Text:
     """A text as one token for each character, in two parts.
 
@@ -64,9 +64,22 @@ class Text:
         return np.array([number[character] for character in text], np.int64)
 
     def decode(self, tokens: Iterable[int]) -> str:
-        """Give the text of tokens; a masked character is shown as U+FFFD."""
+        """Give the text of tokens; a masked character is shown as U+FFFD.
+
+        Raises
+        ------
+        ValueError
+            If a token is not one of the vocabulary's, nor the mask.
+        """
         shown = self.vocabulary + "\N{REPLACEMENT CHARACTER}"
-        return "".join(shown[int(token)] for token in tokens)
+        numbers = [int(token) for token in tokens]
+        for place, token in enumerate(numbers):
+            if not 0 <= token < len(shown):
+                raise ValueError(
+                    f"tokens[{place}] is {token}: characters are 0 to {len(shown) - 2} and the mask "
+                    f"{len(shown) - 1}; pass one row of inputs, without the ignored targets"
+                )
+        return "".join(shown[token] for token in numbers)
 
     @cached_property
     def unigram_entropy(self) -> float:

@@ -19,7 +19,7 @@ WINDOWS, MASKS = 0xFFFFFFFE, 0xFFFFFFFD
 """The layer ids, in :mod:`fp16sim.nn.random`, of where windows start and of what is masked."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class TextBatches:
     """Windows of a text and the characters that follow, for ever, at random places.
 
@@ -69,7 +69,7 @@ class TextBatches:
         return endlessly(self.at)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class MaskedTextBatches:
     """Windows of a text in which 15% of the characters are masked, and those characters, for ever.
 

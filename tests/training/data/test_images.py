@@ -1,19 +1,20 @@
-"""The digits that ship with the package, and the order of batches."""
+"""The digits that ship with the package."""
 
 import hashlib
-from importlib import resources
-from itertools import islice
 
 import numpy as np
 import pytest
 
-from fp16sim.training.data import Batches, digits
+from fp16sim.training.data import digits
+from fp16sim.training.data.source import stored
 
 
 def test_the_digits():
     train, test = digits()
     images, labels = np.concatenate([train.images, test.images]), np.concatenate([train.labels, test.labels])
     assert images.shape == (1797, 64)
+    assert images.dtype == np.float32
+    assert labels.dtype == np.int64
     assert np.bincount(labels).tolist() == [178, 182, 177, 183, 181, 182, 181, 179, 174, 180]  # as published
     pixels = images * 8 + 5
     assert set(np.unique(pixels)) == set(range(17))
@@ -21,17 +22,11 @@ def test_the_digits():
 
 
 def test_the_file_is_the_published_data():
-    with resources.files("fp16sim.training").joinpath("datasets/digits.npz").open("rb") as file:
+    with stored("digits.npz") as file:
         data = np.load(file)
         content = data["images"].tobytes() + data["labels"].tobytes()
     assert len(content) == 1797 * 65
     assert hashlib.sha256(content).hexdigest() == DIGEST
-
-
-def test_it_ships_with_its_attribution():
-    text = resources.files("fp16sim.training").joinpath("datasets/ATTRIBUTION.md").read_text(encoding="utf-8")
-    assert "10.24432/C50P49" in text
-    assert "CC BY 4.0" in text
 
 
 def test_a_split_keeps_every_image_once():
@@ -42,30 +37,17 @@ def test_a_split_keeps_every_image_once():
         assert sorted(map(bytes, rows)) == sorted(map(bytes, np.concatenate([d.images for d in digits()])))
 
 
-def test_an_epoch_has_every_example_once_in_an_order_of_its_own():
-    train, _ = digits()
-    batches = Batches(train, 64, seed=5)
-    taken = list(islice(batches, 2 * batches.per_epoch))
-    assert [len(labels) for _, labels in taken[:22]] == [64] * 21 + [56]
-    first, second = taken[:22], taken[22:]
-    for epoch in (first, second):
-        rows = np.concatenate([images for images, _ in epoch])
-        assert sorted(map(bytes, rows)) == sorted(map(bytes, train.images))
-    assert first[0][1].tolist() != second[0][1].tolist()
-    again = next(iter(batches))
-    assert again[1].tolist() == first[0][1].tolist()
+def test_channels_change_the_shape_only():
+    for rows, images in zip(digits(), digits(channels=True), strict=True):
+        assert images.images.shape == (len(rows.images), 1, 8, 8)
+        assert images.images.tobytes() == rows.images.tobytes()
+        assert images.labels.tobytes() == rows.labels.tobytes()
 
 
-@pytest.mark.parametrize("training", [0, 1797, -3])
+@pytest.mark.parametrize("training", [0, 1797, -3, 2.5, True])
 def test_split_sizes(training):
-    with pytest.raises(ValueError, match="1 to 1796"):
+    with pytest.raises(ValueError, match=r"training=.*1 to 1796"):
         digits(training)
-
-
-@pytest.mark.parametrize("size", [0, 1401])
-def test_batch_sizes(size):
-    with pytest.raises(ValueError, match="1 to 1400"):
-        Batches(digits()[0], size)
 
 
 DIGEST = "87ff0c9e40dc7e2c0e34e7257799c2e3f3aec1a016363bb11cad869ec428a826"
