@@ -42,14 +42,12 @@ _REAL = (FLOAT32, FLOAT64)
 _OWN_DATAPATH = {FLOAT16: "float32", BFLOAT16: "float32", FLOAT32: "float32", FLOAT64: "float64"}
 
 
-def as_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
+def as_dtype(dtype: Any) -> np.dtype[Any]:
     """Find one of `DTYPES` by name, or take the dtype as it is.
 
     >>> as_dtype("bfloat16").itemsize
     2
     """
-    if isinstance(dtype, np.dtype) and dtype in _FORMATS:
-        return dtype
     name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
     if name not in DTYPES:
         raise ValueError(f"dtype {name!r}: tensors have one of these; {nearest_name(name, list(DTYPES))}")

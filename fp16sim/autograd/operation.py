@@ -66,8 +66,6 @@ def _goal(name: str, policy: Policy, rule: str, parents: tuple[Tensor, ...]) -> 
     dtypes = [parent.dtype for parent in parents]
     if rule != "promote":
         dtypes.append(DTYPES[policy.wide])
-    if all(dtype == dtypes[0] for dtype in dtypes):
-        return dtypes[0]
     found = widest(dtypes)
     if found is None:
         names = " and ".join(dict.fromkeys(str(dtype) for dtype in dtypes))

@@ -17,17 +17,17 @@ class Linear(Module):
 
     Parameters
     ----------
-    inputs, outputs : int
+    in_features, out_features : int
         Widths.
     bias : bool
         Whether to add b.
 
     Attributes
     ----------
-    weight : Tensor, shape (outputs, inputs), float32
+    weight : Tensor, shape (out_features, in_features), float32
         He initialisation: standard normal numbers of the next random stream
-        (:func:`fp16sim.nn.random.manual_seed`) times sqrt(2 / inputs), in float64, rounded to float32 once.
-    bias : Tensor, shape (outputs,), float32, or None
+        (:func:`fp16sim.nn.random.manual_seed`) times sqrt(2 / in_features), in float64, rounded to float32 once.
+    bias : Tensor, shape (out_features,), float32, or None
         Zeros.
 
     Notes
@@ -44,17 +44,17 @@ class Linear(Module):
     (1, 2)
     """
 
-    def __init__(self, inputs: int, outputs: int, bias: bool = True) -> None:
-        need_widths(inputs=inputs, outputs=outputs)
-        self.weight = Tensor(he_normal((outputs, inputs), inputs), requires_grad=True)
-        self.bias = Tensor(np.zeros(outputs, np.float32), requires_grad=True) if bias else None
+    def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
+        need_widths(in_features=in_features, out_features=out_features)
+        self.weight = Tensor(he_normal((out_features, in_features), in_features), requires_grad=True)
+        self.bias = Tensor(np.zeros(out_features, np.float32), requires_grad=True) if bias else None
 
     def __repr__(self) -> str:
         outputs, inputs = self.weight.shape
         return f"Linear({inputs}, {outputs}{'' if self.bias is not None else ', bias=False'})"
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map (..., inputs) to (..., outputs)."""
+        """Map (..., in_features) to (..., out_features)."""
         need_tensor(x)
         width = self.weight.shape[1]
         if x.ndim < 1 or x.shape[-1] != width:

@@ -102,11 +102,19 @@ class Module:
             parameter.grad = None
 
     def to(self: Self, dtype: str) -> Self:
-        """Convert the parameters in place to a format of tensors, each rounded once at most."""
-        for parameter in self.parameters():
-            if parameter.dtype != dtype:
-                parameter.data = round_array(parameter.data, dtype)
-                parameter.grad = None
+        """Convert parameters and arrays of the state in place to a format of tensors, each rounded once at most."""
+        for _, module, name, value in list(self._named_state()):
+            if (
+                getattr(value, "dtype", dtype) == dtype
+                or not isinstance(value, np.ndarray)
+                or value.dtype.kind in "iub"
+            ):
+                continue
+            owner = getattr(module, name)
+            if isinstance(owner, Tensor):
+                owner.data, owner.grad = round_array(value, dtype), None
+            else:
+                setattr(module, name, round_array(value, dtype))
         return self
 
     def train(self: Self, mode: bool = True) -> Self:
