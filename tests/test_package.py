@@ -18,12 +18,14 @@ PACKAGE = Path(fp16sim.__file__).parent
 # Lowest first. A module imports from its own layer or from layers before it; the record types stand with the leaves.
 LAYERS = (
     ("emulator.flags", "emulator.formats", "emulator.rounding", "emulator.datapath", "emulator.datapath_rules",
-     "emulator.random_bits", "emulator.convolution_geometry", "emulator.philox", "recording.histogram"),
+     "emulator.random_bits", "emulator.convolution_geometry", "emulator.philox", "recording.histogram",
+     "emulator.kernels.float32_constants"),
     ("emulator.exact", "emulator.reference", "emulator.reference_order", "emulator.reference_dot",
      "emulator.reference_tensor_core", "emulator.reference_convolution", "emulator.reference_functions",
      "emulator.enclosures"),
     ("emulator.double_double", "emulator.elementary", "emulator.activation_functions", "emulator.one_argument",
-     "emulator.table_digests", "emulator.table_entries", "emulator.tables", "emulator.float32_functions"),
+     "emulator.table_digests", "emulator.table_entries", "emulator.tables", "emulator.float32_functions",
+     "emulator.float32_cores", "emulator.float32_activations", "emulator.float64_functions"),
     ("emulator.kernels",),
     ("emulator.backends", "emulator.events"),
     ("emulator",),

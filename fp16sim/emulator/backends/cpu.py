@@ -15,8 +15,9 @@ from fp16sim.emulator.backends.specs import signed, spec_of
 from fp16sim.emulator.convolution_geometry import Geometry
 from fp16sim.emulator.datapath import Datapath
 from fp16sim.emulator.flags import FLAG_NAMES
+from fp16sim.emulator.float32_cores import two_over_pi_pieces
 from fp16sim.emulator.formats import Format, binary16, binary32, binary64
-from fp16sim.emulator.kernels import half, loops
+from fp16sim.emulator.kernels import float32_functions, half, loops
 from fp16sim.emulator.kernels.native import NATIVE
 from fp16sim.emulator.kernels.operations import OPERATIONS
 from fp16sim.emulator.rounding import MODES, Rounding
@@ -27,6 +28,8 @@ _PLAIN = Rounding()
 _NO_FLAGS = np.empty(0, np.uint8)
 _NO_DRAWS = np.empty(0, np.uint32)
 _NO_KEY = 0
+_FLOAT32 = np.dtype(np.float32)
+_CIRCULAR_LOOPS = {"sin": float32_functions.sin_loop, "cos": float32_functions.cos_loop}
 _NATIVE_TYPES = {binary32: np.dtype(np.float32), binary64: np.dtype(np.float64)}
 
 _HALF_LOOPS = {
@@ -286,6 +289,23 @@ class CpuBackend(Backend):
         if watch and counts is None:
             counts = np.zeros(len(FLAG_NAMES) + 1, np.int64)
         return Outcome(out, None, counts)
+
+    def real_function(
+        self, name: str, values: npt.NDArray[Any], second: npt.NDArray[Any] | None = None
+    ) -> npt.NDArray[Any]:
+        """Compute a function of float32 values in a compiled loop; of float64 values by the definition."""
+        if values.dtype != _FLOAT32:
+            return super().real_function(name, values, second)
+        out = np.empty(values.size, np.uint32)
+        if name in float32_functions.FLOAT32_LOOPS:
+            float32_functions.FLOAT32_LOOPS[name](values, out)
+        elif name in _CIRCULAR_LOOPS:
+            _CIRCULAR_LOOPS[name](values, out, two_over_pi_pieces())
+        elif name == "pow" and second is not None and second.shape == values.shape:
+            float32_functions.pow_loop(values, second, out)
+        else:
+            return super().real_function(name, values, second)
+        return out.view(_FLOAT32)
 
     def _converted(self, bits: Encodings, source: Format, target: Format) -> Encodings:
         return self.convert(bits, source, target, _PLAIN).bits
