@@ -28,7 +28,12 @@ __all__ = ["DTYPES", "Arithmetic", "Array", "as_dtype", "format_of", "round_arra
 Array = npt.NDArray[Any]
 FLOAT16, BFLOAT16 = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)
 FLOAT32, FLOAT64 = np.dtype(np.float32), np.dtype(np.float64)
-DTYPES = {"float16": FLOAT16, "bfloat16": BFLOAT16, "float32": FLOAT32, "float64": FLOAT64}
+DTYPES: dict[str, np.dtype[Any]] = {
+    "float16": FLOAT16,
+    "bfloat16": BFLOAT16,
+    "float32": FLOAT32,
+    "float64": FLOAT64,
+}
 """The dtypes that tensors have, by name."""
 
 _FORMATS: dict[np.dtype[Any], Format] = {
@@ -42,12 +47,14 @@ _REAL = (FLOAT32, FLOAT64)
 _OWN_DATAPATH = {FLOAT16: "float32", BFLOAT16: "float32", FLOAT32: "float32", FLOAT64: "float64"}
 
 
-def as_dtype(dtype: Any) -> np.dtype[Any]:
+def as_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
     """Find one of `DTYPES` by name, or take the dtype as it is.
 
     >>> as_dtype("bfloat16").itemsize
     2
     """
+    if isinstance(dtype, np.dtype) and dtype in _FORMATS:
+        return dtype
     name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
     if name not in DTYPES:
         raise ValueError(f"dtype {name!r}: tensors have one of these; {nearest_name(name, list(DTYPES))}")
@@ -101,6 +108,11 @@ def _path(chosen: str | Datapath, dtype: np.dtype[Any]) -> Datapath:
     if any(fmt in each.inputs for each in (path, *path.variants)):
         return path
     return as_datapath(_OWN_DATAPATH[dtype])
+
+
+def _own_format(path: Datapath, dtype: np.dtype[Any]) -> Format | None:
+    """Ask for results in the operands' format where the datapath would give another: tensor cores give float32."""
+    return None if path.out_format is None else _FORMATS[dtype]
 
 
 @dataclass(frozen=True)
@@ -174,7 +186,7 @@ class Arithmetic:
     def matmul(self, a: Array, b: Array) -> Array:
         """Multiply (..., m, k) and (..., k, n): accumulated as `products` says, rounded to the dtype once."""
         path = _path(self.products, a.dtype)
-        return np.asarray(products.matmul(a, b, path, out_format=_FORMATS[a.dtype]))
+        return np.asarray(products.matmul(a, b, path, out_format=_own_format(path, a.dtype)))
 
     def convolve(self, which: str, *operands: Any, **steps: Any) -> Array:
         """Call ``fs.conv2d``, ``conv2d_input``, ``conv2d_weight`` or their 1-d and 3-d forms, named by `which`.
@@ -184,17 +196,21 @@ class Arithmetic:
         dtype = next(x.dtype for x in operands if isinstance(x, np.ndarray))
         path = _path(self.convolutions, dtype)
         function = getattr(convolution, which)
-        return np.asarray(function(*operands, **steps, datapath=path, out_format=_FORMATS[dtype]))
+        return np.asarray(function(*operands, **steps, datapath=path, out_format=_own_format(path, dtype)))
 
     def sum(self, a: Array, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:
         """Sum in increasing C-order index from +0, accumulated as `reductions` says, rounded to the dtype once."""
         path = _path(self.reductions, a.dtype)
-        return np.asarray(reductions.sum(a, axis, path, keepdims=keepdims, out_format=_FORMATS[a.dtype]))
+        return np.asarray(
+            reductions.sum(a, axis, path, keepdims=keepdims, out_format=_own_format(path, a.dtype))
+        )
 
     def mean(self, a: Array, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:
         """Divide the sum by the number of terms, in the accumulator's format, and round to the dtype last."""
         path = _path(self.reductions, a.dtype)
-        return np.asarray(reductions.mean(a, axis, path, keepdims=keepdims, out_format=_FORMATS[a.dtype]))
+        return np.asarray(
+            reductions.mean(a, axis, path, keepdims=keepdims, out_format=_own_format(path, a.dtype))
+        )
 
     def maximum_of(self, a: Array, axis: int = -1) -> Array:
         """Choose the largest element along an axis, which stays with length 1; NaN if there is one."""
