@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import reduce
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fp16sim.emulator import reference, reference_convolution, reference_dot
+from fp16sim.emulator import reference, reference_convolution, reference_dot, reference_order
 from fp16sim.emulator.convolution_geometry import Geometry
 from fp16sim.emulator.datapath import Datapath
+from fp16sim.emulator.exact import decode
 from fp16sim.emulator.flags import FLAG_NAMES
 from fp16sim.emulator.formats import Format, binary16, nearest_name
 from fp16sim.emulator.random_bits import random_bits
@@ -165,6 +167,54 @@ class Backend:
         ]
         return self._gather(rows, (a.shape[0], a.shape[2]), out_format, watch)
 
+    def index_sum(
+        self,
+        a: Encodings,
+        index: npt.NDArray[np.int64],
+        size: int,
+        fmt: Format,
+        datapath: Datapath,
+        out_format: Format,
+        watch: str = "",
+    ) -> Outcome:
+        """Sum the rows of (n, inner) that have the same index; row r of (size, inner) is the sum of those with r.
+
+        Each is the `sum` of its rows in their order, from +0; where an index does not occur it is +0. `index` has one
+        int64 in [0, size) for each row.
+        """
+        check_index(index, size, len(a))
+        out = np.zeros((size, a.shape[1]), out_format.uint)
+        counts = np.zeros(len(FLAG_NAMES) + 1, np.int64)
+        order = np.argsort(index, kind="stable")
+        present, starts = np.unique(index[order], return_index=True)
+        for r, rows in zip(present, np.split(order, starts[1:]), strict=False):  # no rows are one empty piece
+            outcome = self.sum(a[rows][np.newaxis], fmt, datapath, out_format, watch)
+            out[r] = outcome.bits[0]
+            counts += 0 if outcome.counts is None else outcome.counts
+        return Outcome(out, None, counts if watch else None)
+
+    def relu(self, bits: Encodings, fmt: Format) -> Encodings:
+        """Rectify encodings of any shape: values above zero stay, others become +0, any NaN the canonical one."""
+        results = [_rectified(int(x), fmt) for x in bits.reshape(-1)]
+        return np.array(results, fmt.uint).reshape(bits.shape)
+
+    def maximum_of(self, a: Encodings, fmt: Format) -> Encodings:
+        """Choose the largest of (outer, n, inner) along n: +0 rather than -0, and the canonical NaN if one is NaN.
+
+        Raises
+        ------
+        ValueError
+            If n is 0: nothing has no largest value.
+        """
+        outer, n, inner = a.shape
+        if not n:
+            raise ValueError("maximum of no values: there is none; reduce an axis with at least one element")
+        out = np.empty((outer, inner), fmt.uint)
+        for i, j in np.ndindex(outer, inner):
+            values = map(int, a[i, :, j])
+            out[i, j] = reduce(lambda x, y: reference_order.maximum(x, y, fmt).bits, values, int(a[i, 0, j]))
+        return out
+
     def sum_of_squares(
         self, a: Encodings, fmt: Format, datapath: Datapath, out_format: Format, watch: str = ""
     ) -> Outcome:
@@ -242,7 +292,9 @@ class Backend:
             return np.asarray(module.pow(values, second))
         if name not in float32_functions.FLOAT32_FUNCTIONS:
             valid = (*float32_functions.FLOAT32_FUNCTIONS, "pow")
-            raise ValueError(f"unknown function {name!r} of {values.dtype} values: {nearest_name(name, valid)}")
+            raise ValueError(
+                f"unknown function {name!r} of {values.dtype} values: {nearest_name(name, valid)}"
+            )
         return np.asarray(getattr(module, name)(values))
 
     def _loop(self, fmt: Format, results: Iterable[reference.Result], watch: str) -> Outcome:
@@ -263,6 +315,32 @@ class Backend:
             return Outcome(bits, None, None)
         flags = np.array([flag for row in rows for flag in row.flags], np.uint8)
         return Outcome(bits, None, np.append(count_flags(flags), sum(row.swamped for row in rows)))
+
+
+def _rectified(bits: int, fmt: Format) -> int:
+    value = decode(bits, fmt)
+    if value.kind == "nan":
+        return fmt.nan_bits
+    return 0 if value.negative or value.is_zero else bits
+
+
+def check_index(index: npt.NDArray[np.int64], size: int, rows: int) -> None:
+    """Refuse an index that does not name a row of the result for each row: kernels would write anywhere.
+
+    Raises
+    ------
+    ValueError
+        Which says what is wrong.
+    """
+    if index.shape != (rows,) or index.dtype != np.int64:
+        raise ValueError(
+            f"index is {index.dtype} of shape {index.shape}: pass int64 of shape ({rows},), one a row"
+        )
+    if rows and (index.min() < 0 or index.max() >= size):
+        wrong = index[(index < 0) | (index >= size)][0]
+        raise ValueError(
+            f"index {wrong} of {size} rows: an index lies in [0, {size}); raise size or drop its row"
+        )
 
 
 def count_flags(flags: npt.NDArray[np.uint8]) -> npt.NDArray[np.int64]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,17 @@ import numpy.typing as npt
 
 from fp16sim.emulator import tables
 from fp16sim.emulator.backends import products, unfolding
-from fp16sim.emulator.backends.base import Backend, Draws, Encodings, Outcome, count_flags
+from fp16sim.emulator.backends.base import Backend, Draws, Encodings, Outcome, check_index, count_flags
 from fp16sim.emulator.backends.specs import signed, spec_of
 from fp16sim.emulator.convolution_geometry import Geometry
 from fp16sim.emulator.datapath import Datapath
 from fp16sim.emulator.flags import FLAG_NAMES
 from fp16sim.emulator.float32_cores import two_over_pi_pieces
-from fp16sim.emulator.formats import Format, binary16, binary32, binary64
-from fp16sim.emulator.kernels import float32_functions, half, loops
+from fp16sim.emulator.formats import Format, bfloat16, binary16, binary32, binary64
+from fp16sim.emulator.kernels import float32_functions, half, loops, order
+from fp16sim.emulator.kernels.brain import BRAIN
+from fp16sim.emulator.kernels.conversion import CONVERSIONS
+from fp16sim.emulator.kernels.half import HALF
 from fp16sim.emulator.kernels.native import NATIVE
 from fp16sim.emulator.kernels.operations import OPERATIONS
 from fp16sim.emulator.rounding import MODES, Rounding
@@ -30,20 +34,46 @@ _NO_DRAWS = np.empty(0, np.uint32)
 _NO_KEY = 0
 _FLOAT32 = np.dtype(np.float32)
 _CIRCULAR_LOOPS = {"sin": float32_functions.sin_loop, "cos": float32_functions.cos_loop}
-_NATIVE_TYPES = {binary32: np.dtype(np.float32), binary64: np.dtype(np.float64)}
 
-_HALF_LOOPS = {
-    "add": half.add_half,
-    "subtract": half.subtract_half,
-    "multiply": half.multiply_half,
-    "divide": half.divide_half,
-    "fma": half.fma_half,
+# By names, which hash fast; the formats beside the loops are compared, since one of your own may have such a name.
+_LOOPS = {
+    (operation, fmt.name): (fmt, loop)
+    for fmt, loops_of_format in (
+        (binary16, HALF),
+        (bfloat16, BRAIN),
+        (binary32, NATIVE),
+        (binary64, NATIVE),
+    )
+    for operation, loop in loops_of_format.items()
 }
+_CONVERSIONS = {
+    (source.name, target.name): ((source, target), CONVERSIONS[source.name, target.name])
+    for source in (binary16, bfloat16, binary32)
+    for target in (binary16, bfloat16, binary32)
+    if source is not target
+}
+_NONE: tuple[Any, Any] = (None, None)
 
 
 def _is_mode_only(rounding: Rounding) -> bool:
     """Whether nothing but the mode differs from the default; tininess shows in flags and flushing only."""
     return rounding.subnormals == "gradual" and rounding.inputs == "keep" and not rounding.saturate
+
+
+def _is_plain(rounding: Rounding) -> bool:
+    """Whether results without flags are those of the default rule."""
+    return rounding is _PLAIN or (rounding.mode == "nearest_even" and _is_mode_only(rounding))
+
+
+_ORDERED = (binary16, bfloat16, binary32, binary64)
+"""Formats whose encodings fill their integers, and whose NaNs lie beyond infinity."""
+
+
+@cache
+def _ends(fmt: Format) -> tuple[np.generic, np.generic]:
+    """Give the encodings of infinity and of NaN in their dtype."""
+    assert fmt.inf_bits is not None
+    return fmt.uint.type(fmt.inf_bits), fmt.uint.type(fmt.nan_bits)
 
 
 class _Watch:
@@ -81,27 +111,11 @@ class CpuBackend(Backend):
     ) -> Outcome:
         """Perform an operation on 1-d arrays of equal length."""
         out = np.empty(operands[0].size, fmt.uint) if into is None else into
-        fast = _HALF_LOOPS.get(operation)
-        if (
-            fast
-            and not watch
-            and fmt == binary16
-            and rounding.mode == "nearest_even"
-            and _is_mode_only(rounding)
-        ):
-            fast(*operands, out)
-            return Outcome(out, None, None)
-        native = NATIVE.get(operation)
-        if (
-            native
-            and not watch
-            and fmt in _NATIVE_TYPES
-            and rounding.mode == "nearest_even"
-            and _is_mode_only(rounding)
-        ):
-            dtype = _NATIVE_TYPES[fmt]
-            native(*(x.view(dtype) for x in operands), out.view(dtype))
-            return Outcome(out, None, None)
+        if not watch and _is_plain(rounding):
+            known, loop = _LOOPS.get((operation, fmt.name), _NONE)
+            if known is fmt or known == fmt:
+                loop(*operands, out)
+                return Outcome(out, None, None)
         seen = _Watch(watch, out.size)
         bits, key = _drawn(draws)
         padded = (*operands, operands[0], operands[0])[:3]
@@ -155,12 +169,14 @@ class CpuBackend(Backend):
     ) -> Outcome:
         """Round encodings of one format to another."""
         out = np.empty(bits.size, target.uint) if into is None else into
-        if (
-            not watch
-            and _is_mode_only(rounding)
-            and self._convert_fast(bits, source, target, rounding, draws, out)
-        ):
-            return Outcome(out, None, None)
+        if not watch:
+            if _is_plain(rounding):
+                known, loop = _CONVERSIONS.get((source.name, target.name), _NONE)
+                if known == (source, target):  # which compares identities first
+                    loop(bits, out)
+                    return Outcome(out, None, None)
+            if target == binary16 and self._narrow(bits, source, rounding, draws, out):
+                return Outcome(out, None, None)
         seen = _Watch(watch, out.size)
         chosen, key = _drawn(draws)
         reading = spec_of(source, Rounding(inputs=rounding.inputs))
@@ -170,16 +186,9 @@ class CpuBackend(Backend):
         return seen.outcome(out)
 
     @staticmethod
-    def _convert_fast(
-        bits: Encodings, source: Format, target: Format, rounding: Rounding, draws: Draws, out: Encodings
-    ) -> bool:
-        """Convert to or from binary16 by a loop of its own where there is one."""
-        if source == binary16 and target == binary32:
-            values = out.view(np.float32)
-            half.widen_half(bits, values)
-            values[np.isnan(values)] = np.nan
-            return True
-        if target != binary16 or source not in (binary32, binary64):
+    def _narrow(bits: Encodings, source: Format, rounding: Rounding, draws: Draws, out: Encodings) -> bool:
+        """Convert to binary16 in any mode by a loop of its own, where there is one."""
+        if source not in (binary32, binary64) or not _is_mode_only(rounding):
             return False
         double = source == binary64
         if rounding.mode == "stochastic":
@@ -187,8 +196,6 @@ class CpuBackend(Backend):
                 return False
             loop = half.narrow_double_stochastic if double else half.narrow_single_stochastic
             loop(bits, 0, signed(draws), out)
-        elif rounding.mode == "nearest_even" and not double:
-            half.narrow_single(bits.view(np.float32), out)
         else:
             half.NARROW[MODES.index(rounding.mode), double](bits, out)
         return True
@@ -262,6 +269,40 @@ class CpuBackend(Backend):
             if out is not None:
                 return Outcome(out, None, None)
         return super().cumulative_sum(a, fmt, datapath, out_format, watch)
+
+    def index_sum(
+        self,
+        a: Encodings,
+        index: npt.NDArray[np.int64],
+        size: int,
+        fmt: Format,
+        datapath: Datapath,
+        out_format: Format,
+        watch: str = "",
+    ) -> Outcome:
+        """Sum the rows of (n, inner) that have the same index, in order, from +0."""
+        if not watch:
+            check_index(index, size, len(a))
+            out = products.index_sums(a, index, size, fmt, datapath, out_format, self._converted)
+            if out is not None:
+                return Outcome(out, None, None)
+        return super().index_sum(a, index, size, fmt, datapath, out_format, watch)
+
+    def relu(self, bits: Encodings, fmt: Format) -> Encodings:
+        """Rectify encodings of any shape."""
+        if fmt not in _ORDERED:
+            return super().relu(bits, fmt)
+        out = np.empty(bits.shape, bits.dtype)
+        order.rectify(np.ascontiguousarray(bits).reshape(-1), *_ends(fmt), out.reshape(-1))
+        return out
+
+    def maximum_of(self, a: Encodings, fmt: Format) -> Encodings:
+        """Choose the largest of (outer, n, inner) along n."""
+        if fmt not in _ORDERED or not a.shape[1]:
+            return super().maximum_of(a, fmt)
+        out = np.empty((a.shape[0], a.shape[2]), a.dtype)
+        order.largest(np.ascontiguousarray(a), *_ends(fmt), out)
+        return out
 
     def convolve(
         self,

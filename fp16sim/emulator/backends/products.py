@@ -15,11 +15,11 @@ import numpy.typing as npt
 from fp16sim.emulator.backends import threads
 from fp16sim.emulator.backends.specs import rules_of
 from fp16sim.emulator.datapath import Datapath
-from fp16sim.emulator.formats import Format, binary16, binary32, binary64
+from fp16sim.emulator.formats import Format, binary16, binary32, binary64, is_built_in
 from fp16sim.emulator.kernels import accumulate, dot, half, tensorcore
 from fp16sim.emulator.kernels.gemm import gemm
 
-__all__ = ["cumulative_sums", "fast_kind", "matmul_tiles", "sums", "sums_of_squares"]
+__all__ = ["cumulative_sums", "fast_kind", "index_sums", "matmul_tiles", "sums", "sums_of_squares"]
 
 Array = npt.NDArray[Any]
 Counts = npt.NDArray[np.int64]
@@ -89,8 +89,9 @@ def sums(
     """Sum (outer, n, inner) over n from +0: encodings of the result's format, and counts if wanted."""
     outer, n, inner = a.shape
     if not counting and (loop := _loop(accumulate.SUMS, fmt, path)):
-        total = np.zeros((outer, inner), path.start_format.uint)
-        return _carried(loop, a, total, fmt, path.start_format, out_format, convert), None
+        total = np.empty((outer, inner), path.start_format.uint)
+        loop(np.ascontiguousarray(a), total)
+        return _delivered(total, path.start_format, out_format, convert), None
     out = np.empty((outer * inner, 1), out_format.uint)
     rows = np.swapaxes(a, 1, 2).reshape(outer * inner, n)
     counts = dot.dot_products(rows, None, None, out, rules_of(path, fmt, out_format))
@@ -102,9 +103,9 @@ def sums_of_squares(
 ) -> Array | None:
     """Sum the squares of (outer, n, inner) over n from +0, if a loop does that: rounded squares, then their sums."""
     inner = path.start_format
-    loop = _loop(accumulate.SUMS, fmt, path)
-    if loop is None or fast_kind(fmt, path) in ("", "float16_fma"):
+    if fast_kind(fmt, path) in ("", "tensor core", "float16_fma"):
         return None
+    loop = accumulate.SUMS[inner.name, inner.name]
     if inner == binary16:
         squares = np.empty(a.shape, np.uint16)
         flat = np.ascontiguousarray(a).reshape(-1)
@@ -113,10 +114,10 @@ def sums_of_squares(
         carrier = np.dtype(np.float64 if inner == binary64 else np.float32)
         values = _values(a, fmt, carrier)
         with np.errstate(all="ignore"):
-            squares = (values * values).view(inner.uint)
-        fmt = inner
-    total = np.zeros((a.shape[0], a.shape[2]), inner.uint)
-    return _carried(loop, squares, total, fmt, inner, out_format, convert)
+            squares = np.ascontiguousarray(values * values).view(inner.uint)
+    total = np.empty((a.shape[0], a.shape[2]), inner.uint)
+    loop(squares, total)
+    return _delivered(total, inner, out_format, convert)
 
 
 def cumulative_sums(
@@ -127,32 +128,45 @@ def cumulative_sums(
     if loop is None:
         return None
     total = np.empty(a.shape, path.start_format.uint)
-    return _carried(loop, a, total, fmt, path.start_format, out_format, convert)
+    loop(np.ascontiguousarray(a), total)
+    return _delivered(total, path.start_format, out_format, convert)
 
 
-def _loop(loops: dict[str, Any], fmt: Format, path: Datapath) -> Any:
-    """Choose the loop that adds in order, if the datapath does and its accumulator has one."""
-    if not path.adds_in_order:
+def index_sums(
+    a: Array, index: Array, size: int, fmt: Format, path: Datapath, out_format: Format, convert: Convert
+) -> Array | None:
+    """Sum the rows of (n, inner) that have the same index, if a kernel does that in one pass."""
+    loop = _loop(accumulate.INDEX_SUMS, fmt, path)
+    if loop is None:
         return None
-    if fmt not in (binary16, path.accumulator):
-        return None
-    return loops.get(path.start_format.name)
+    total = np.empty((size, a.shape[1]), path.start_format.uint)
+    loop(np.ascontiguousarray(a), index, total)
+    return _delivered(total, path.start_format, out_format, convert)
 
 
-def _carried(
-    loop: Any, a: Array, total: Array, fmt: Format, inner: Format, out_format: Format, convert: Convert
-) -> Array:
-    """Run a loop on carriers: float64 for binary64, float32 for the others."""
-    carrier = np.dtype(np.float64 if inner == binary64 else np.float32)
-    sums = total.view(carrier) if total.dtype.itemsize == carrier.itemsize else np.zeros(total.shape, carrier)
-    loop(np.ascontiguousarray(_values(a, fmt, carrier)), sums)
-    sums[np.isnan(sums)] = np.nan
-    if inner == binary16:
-        inner = binary32  # the carrier holds binary16 values: nothing is rounded below
-        total = sums.view(np.uint32)
-    return (
-        total if inner == out_format else convert(total.reshape(-1), inner, out_format).reshape(total.shape)
-    )
+_ADDING: dict[tuple[int, int, int], tuple[Any, tuple[Any, ...]]] = {}
+
+
+def _loop(loops: dict[tuple[str, str], Any], fmt: Format, path: Datapath) -> Any:
+    """Choose the loop that adds terms of the format in order, if the datapath does and there is one.
+
+    They are remembered as tiles are.
+    """
+    key = id(loops), id(fmt), id(path)
+    if key not in _ADDING:
+        inner = path.start_format
+        known = is_built_in(fmt) and is_built_in(inner) and path.adds_in_order
+        if len(_ADDING) > 256:
+            _ADDING.clear()
+        _ADDING[key] = loops.get((fmt.name, inner.name)) if known else None, (fmt, path)
+    return _ADDING[key][0]
+
+
+def _delivered(total: Array, inner: Format, out_format: Format, convert: Convert) -> Array:
+    """Round accumulators to the result's format."""
+    if inner is out_format or inner == out_format:
+        return total
+    return convert(total.reshape(-1), inner, out_format).reshape(total.shape)
 
 
 def _shares(shape: tuple[int, ...], k: int, worth: int) -> list[list[tuple[int, slice, slice]]]:

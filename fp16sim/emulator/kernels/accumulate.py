@@ -1,74 +1,105 @@
-"""Sums in plain loops, strictly in order, each as it is.
+"""Sums in plain loops, strictly in order, on encodings: whole axes, beginnings of axes, and rows by an index.
 
-Carriers are float32 (or float64) and the innermost loop runs over independent sums, which LLVM vectorises.
+Each addition of a sum waits for the one before it, so the innermost loops run over independent sums, which LLVM makes
+vectors of. Every sum starts from +0.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from fp16sim.emulator.kernels.half import round_to_half, widen
+from fp16sim.emulator.kernels.carriers import BRAIN, HALF, NATIVE, encoded, number, rounded
 from fp16sim.emulator.kernels.jit import jit
 
-__all__ = [
-    "CUMULATIVE_SUMS",
-    "SUMS",
-    "scan_half",
-    "scan_single",
-    "sum_half",
-    "sum_single",
-]
+__all__ = ["CUMULATIVE_SUMS", "INDEX_SUMS", "SUMS"]
+
+_STRIP = 1024
+"""Neighbouring sums whose totals stay in the first-level cache."""
+
+# Loops run over slices, whose indices cannot be negative: LLVM makes vectors of them then.
 
 
-@jit
-def sum_single(a, out):
-    """out[o, i] += a[o, :, i] in order, each sum rounded to binary32."""
-    for o in range(a.shape[0]):
-        if a.shape[2] == 1:  # one sum at a time, kept in a register
-            total = out[o, 0]
-            for n in range(a.shape[1]):
-                total += a[o, n, 0]
-            out[o, 0] = total
+def make_sum(source, target, carrier):
+    """Write the loop that sums (outer, n, inner) over n into (outer, inner)."""
+
+    @jit
+    def sum_axis(a, out):
+        outer, n, inner = a.shape
+        if inner == 1:  # four rows side by side, each total in a register
+            whole = outer - outer % 4
+            for o in range(0, whole, 4):
+                first = second = third = fourth = carrier(0)
+                for k in range(n):
+                    first = rounded(target, first + number(source, a[o, k, 0]))
+                    second = rounded(target, second + number(source, a[o + 1, k, 0]))
+                    third = rounded(target, third + number(source, a[o + 2, k, 0]))
+                    fourth = rounded(target, fourth + number(source, a[o + 3, k, 0]))
+                out[o, 0] = encoded(target, first)
+                out[o + 1, 0] = encoded(target, second)
+                out[o + 2, 0] = encoded(target, third)
+                out[o + 3, 0] = encoded(target, fourth)
+            for o in range(whole, outer):
+                total = carrier(0)
+                for k in range(n):
+                    total = rounded(target, total + number(source, a[o, k, 0]))
+                out[o, 0] = encoded(target, total)
         else:
-            for n in range(a.shape[1]):
-                for i in range(a.shape[2]):
-                    out[o, i] += a[o, n, i]
+            strip = np.empty(min(_STRIP, inner), carrier)
+            for o in range(outer):
+                for start in range(0, inner, _STRIP):
+                    results = out[o, start : start + _STRIP]
+                    totals = strip[: results.size]
+                    totals[:] = carrier(0)
+                    for k in range(n):
+                        terms = a[o, k, start : start + _STRIP]
+                        for i in range(terms.size):
+                            totals[i] = rounded(target, totals[i] + number(source, terms[i]))
+                    for i in range(results.size):
+                        results[i] = encoded(target, totals[i])
+
+    return sum_axis
 
 
-@jit
-def sum_half(a, out):
-    """out[o, i] += a[o, :, i] in order on float32 carriers, each sum rounded to binary16."""
-    for o in range(a.shape[0]):
-        if a.shape[2] == 1:
-            total = out[o, 0]
-            for n in range(a.shape[1]):
-                total = widen(round_to_half(total + a[o, n, 0]))
-            out[o, 0] = total
-        else:
-            for n in range(a.shape[1]):
-                for i in range(a.shape[2]):
-                    out[o, i] = widen(round_to_half(out[o, i] + a[o, n, i]))
+def make_cumulative_sum(source, target, carrier):
+    """Write the loop that sums every beginning of (outer, n, inner) along n."""
+
+    @jit
+    def sum_beginnings(a, out):
+        outer, n, inner = a.shape
+        totals = np.empty(inner, carrier)
+        for o in range(outer):
+            totals[:] = carrier(0)
+            for k in range(n):
+                terms, results = a[o, k], out[o, k]
+                for i in range(terms.size):
+                    totals[i] = rounded(target, totals[i] + number(source, terms[i]))
+                    results[i] = encoded(target, totals[i])
+
+    return sum_beginnings
 
 
-@jit
-def scan_single(a, out):
-    """out[o, n, i] = a[o, 0, i] + ... + a[o, n, i] in order from +0, each sum rounded to the carrier."""
-    for o in range(a.shape[0]):
-        for n in range(a.shape[1]):
-            for i in range(a.shape[2]):
-                out[o, n, i] = a[o, n, i] + (out[o, n - 1, i] if n else np.float32(0))
+def make_index_sum(source, target, carrier):
+    """Write the loop that adds each row of (n, inner) to the row of `out` that its index names, in order."""
+
+    @jit
+    def sum_by_index(a, index, out):
+        out[:] = 0
+        for k in range(a.shape[0]):
+            terms, totals = a[k], out[index[k]]
+            for i in range(terms.size):
+                totals[i] = encoded(target, number(target, totals[i]) + number(source, terms[i]))
+
+    return sum_by_index
 
 
-@jit
-def scan_half(a, out):
-    """The same on float32 carriers, each sum rounded to binary16."""
-    for o in range(a.shape[0]):
-        for n in range(a.shape[1]):
-            for i in range(a.shape[2]):
-                before = out[o, n - 1, i] if n else np.float32(0)
-                out[o, n, i] = widen(round_to_half(before + a[o, n, i]))
-
-
-SUMS = {"binary16": sum_half, "binary32": sum_single, "binary64": sum_single}
-CUMULATIVE_SUMS = {"binary16": scan_half, "binary32": scan_single, "binary64": scan_single}
-"""Loops by the format of the accumulator; those of binary64 run on float64 carriers."""
+_WAYS = {
+    ("binary16", "binary16"): (HALF, HALF, np.float32),
+    ("binary16", "binary32"): (HALF, NATIVE, np.float32),
+    ("bfloat16", "binary32"): (BRAIN, NATIVE, np.float32),
+    ("binary32", "binary32"): (NATIVE, NATIVE, np.float32),
+    ("binary64", "binary64"): (NATIVE, NATIVE, np.float64),
+}
+SUMS = {formats: make_sum(*way) for formats, way in _WAYS.items()}
+CUMULATIVE_SUMS = {formats: make_cumulative_sum(*way) for formats, way in _WAYS.items()}
+INDEX_SUMS = {formats: make_index_sum(*way) for formats, way in _WAYS.items()}
+"""Loops by the formats of the terms and of the accumulator, whose encodings they give."""

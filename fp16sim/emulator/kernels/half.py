@@ -24,6 +24,7 @@ from fp16sim.emulator.kernels.integer import (
 from fp16sim.emulator.kernels.jit import HAS_HALF_CONVERSION, jit
 
 __all__ = [
+    "HALF",
     "NARROW",
     "add_half",
     "divide_half",
@@ -33,6 +34,7 @@ __all__ = [
     "narrow_double_stochastic",
     "narrow_single",
     "narrow_single_stochastic",
+    "sqrt_half",
     "subtract_half",
     "widen_half",
 ]
@@ -199,15 +201,15 @@ def widen_half(a, out):
 
 @jit
 def narrow_single(a, out):
-    """Round float32 values to binary16 encodings, to nearest even."""
+    """Round binary32 encodings to binary16, to nearest even."""
     for i in range(out.size):
-        out[i] = store(a[i])
+        out[i] = store(single_of_bits(a[i]))
 
 
 @jit
 def add_half(a, b, out):
     """Add binary16 encodings, each sum rounded once to nearest even."""
-    # 24 >= 2 * 11 + 2: rounding a float32 sum, product or quotient of halves again is innocuous
+    # 24 >= 2 * 11 + 2: rounding a float32 sum, product, quotient or root of halves again is innocuous
     # (Figueroa, When is double rounding innocuous?, 1995).
     for i in range(out.size):
         out[i] = store(widen(a[i]) + widen(b[i]))
@@ -235,6 +237,13 @@ def divide_half(a, b, out):
 
 
 @jit
+def sqrt_half(a, out):
+    """Take square roots of binary16 encodings, each rounded once to nearest even."""
+    for i in range(out.size):
+        out[i] = store(np.sqrt(widen(a[i])))
+
+
+@jit
 def fma_half(a, b, c, out):
     """Multiply and add binary16 encodings, rounded once to nearest even."""
     # The product of two halves is exact in float64, and rounding the sum to 53 bits first is innocuous for
@@ -242,6 +251,17 @@ def fma_half(a, b, c, out):
     for i in range(out.size):
         exact = np.float64(widen(a[i])) * np.float64(widen(b[i])) + np.float64(widen(c[i]))
         out[i] = rounded_double(bits_of_double(exact), NEAREST_EVEN, np.uint64(0))
+
+
+HALF = {
+    "add": add_half,
+    "subtract": subtract_half,
+    "multiply": multiply_half,
+    "divide": divide_half,
+    "sqrt": sqrt_half,
+    "fma": fma_half,
+}
+"""Loops by the name of the operation."""
 
 
 @jit

@@ -1,53 +1,52 @@
-"""binary32 and binary64 add, subtract, multiply, divide and sqrt in nearest_even: the processor's own, which IEEE 754
-fixes, with every NaN made the canonical one (processors differ in its sign)."""
+"""binary32 and binary64 by the processor's operations, which IEEE 754 fixes, with every NaN made the canonical one.
+
+Every loop takes and gives contiguous one-dimensional arrays of encodings, uint32 or uint64: numba compiles it for
+each. Each result is rounded once, to nearest even.
+"""
+
+from __future__ import annotations
 
 import numpy as np
 
+from fp16sim.emulator.kernels.carriers import encode, value_of
 from fp16sim.emulator.kernels.jit import jit
 
 __all__ = ["NATIVE"]
 
-# One loop for both widths: numba compiles it for each dtype that it meets.
-
 
 @jit
 def add_native(a, b, out):
-    nan = out.dtype.type(np.nan)
+    """Add."""
     for i in range(out.size):
-        value = a[i] + b[i]
-        out[i] = value if value == value else nan
+        out[i] = encode(value_of(a[i]) + value_of(b[i]))
 
 
 @jit
 def subtract_native(a, b, out):
-    nan = out.dtype.type(np.nan)
+    """Subtract."""
     for i in range(out.size):
-        value = a[i] - b[i]
-        out[i] = value if value == value else nan
+        out[i] = encode(value_of(a[i]) - value_of(b[i]))
 
 
 @jit
 def multiply_native(a, b, out):
-    nan = out.dtype.type(np.nan)
+    """Multiply."""
     for i in range(out.size):
-        value = a[i] * b[i]
-        out[i] = value if value == value else nan
+        out[i] = encode(value_of(a[i]) * value_of(b[i]))
 
 
 @jit
 def divide_native(a, b, out):
-    nan = out.dtype.type(np.nan)
+    """Divide."""
     for i in range(out.size):
-        value = a[i] / b[i]
-        out[i] = value if value == value else nan
+        out[i] = encode(value_of(a[i]) / value_of(b[i]))
 
 
 @jit
 def sqrt_native(a, out):
-    nan = out.dtype.type(np.nan)
+    """Take square roots."""
     for i in range(out.size):
-        value = np.sqrt(a[i])
-        out[i] = value if value == value else nan
+        out[i] = encode(np.sqrt(value_of(a[i])))
 
 
 NATIVE = {
@@ -57,3 +56,4 @@ NATIVE = {
     "divide": divide_native,
     "sqrt": sqrt_native,
 }
+"""Loops by the name of the operation."""

@@ -131,7 +131,7 @@ def test_the_portable_conversions_equal_the_instructions() -> None:
     narrow, wide = np.empty(a.size, np.uint16), np.empty(a.size, np.float32)
     portable(a, narrow, wide)
     expected, expected_wide = np.empty_like(narrow), np.empty_like(wide)
-    half.narrow_single(a, expected)
+    half.narrow_single(words, expected)
     half.widen_half(expected, expected_wide)
     assert np.array_equal(narrow, expected)
     assert np.array_equal(wide.view(np.uint32), expected_wide.view(np.uint32))
