@@ -26,6 +26,7 @@ __all__ = [
     "log1p",
     "mills",
     "polynomial",
+    "power_cases",
     "power_of_halves",
     "reduce",
     "to_float32",
@@ -173,6 +174,25 @@ def power_of_halves(base: Float64Array, power: Float64Array) -> Float64Array:
         result = np.where((count >> bit) & 1, result * square, result)
         square = square * square
     return np.where(power < 0, 1.0 / result, result)
+
+
+def power_cases(base: Float64Array, power: Float64Array, usual_result: Float64Array) -> Float64Array:
+    """Complete |base|^power, right where both are finite and base is not 0, by the cases of C99 and IEEE 754.
+
+    >>> power_cases(np.array([-2.0, 0.0]), np.array([3.0, -1.0]), np.array([8.0, 1.0]))
+    array([-8., inf])
+    """
+    magnitude = np.abs(base)
+    whole = np.floor(power) == power  # infinities count as even integers
+    odd = whole & (np.abs(power) < 2.0**53) & (np.floor(power / 2) * 2 != power)
+    usual = (magnitude > 0) & np.isfinite(magnitude) & np.isfinite(power)
+    # A base of 0 or infinity, or an infinite power: towards 0 or towards infinity.
+    grows = ((magnitude > 1) & (power > 0)) | ((magnitude < 1) & (power < 0))
+    limit = np.where(grows, np.inf, 0.0)
+    result = np.where(usual, usual_result, np.where(magnitude == 1, 1.0, limit))
+    result = np.where(np.signbit(base) & odd, -result, result)
+    result = np.where(np.isnan(base) | np.isnan(power) | ((base < 0) & usual & ~whole), np.nan, result)
+    return np.where((power == 0) | (base == 1), 1.0, result)
 
 
 @cache

@@ -249,22 +249,13 @@ def pow(x: npt.ArrayLike, y: npt.ArrayLike) -> Any:
     base, power = np.broadcast_arrays(core.from_float32(x), core.from_float32(y))
     magnitude = np.abs(base)
     with np.errstate(all="ignore"):
-        whole = np.floor(power) == power  # infinities count as even integers
-        odd = whole & (np.abs(power) < 2.0**53) & (np.floor(power / 2) * 2 != power)
         usual = (magnitude > 0) & np.isfinite(magnitude) & np.isfinite(power)
         safe_base = np.where(usual, magnitude, 1.0)
         safe_power = np.where(usual, power, 0.0)
         result = core.exp(core.clip(safe_power * core.log(safe_base), -200.0, 200.0))
         simple = usual & (np.abs(power) <= 32) & (np.floor(2 * power) == 2 * power)
-        result = np.where(simple, core.power_of_halves(safe_base, np.where(simple, power, 0.0)), result)
-        # A base of 0 or infinity, or an infinite power: towards 0 or towards infinity.
-        grows = ((magnitude > 1) & (power > 0)) | ((magnitude < 1) & (power < 0))
-        limit = np.where(grows, np.inf, 0.0)
-        result = np.where(usual, result, np.where(magnitude == 1, 1.0, limit))
-        result = np.where(np.isnan(base) | np.isnan(power), np.nan, result)
-        result = np.where(np.signbit(base) & odd, -result, result)
-        result = np.where((base < 0) & usual & ~whole, np.nan, result)
-    return core.to_float32(np.where((power == 0) | (base == 1), 1.0, result))
+        halves = core.power_of_halves(safe_base, np.where(simple, power, 0.0))
+        return core.to_float32(core.power_cases(base, power, np.where(simple, halves, result)))
 
 
 FLOAT32_FUNCTIONS = {
