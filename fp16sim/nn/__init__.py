@@ -1,10 +1,21 @@
 """Layers and losses, one kind a file."""
 
 from fp16sim.nn.capture import capture_outputs
+from fp16sim.nn.convolution import Conv1d, Conv2d, Conv3d
 from fp16sim.nn.linear import Linear
 from fp16sim.nn.loss import CrossEntropyLoss
 from fp16sim.nn.module import Module
 from fp16sim.nn.relu import ReLU
 from fp16sim.nn.sequential import Sequential
 
-__all__ = ["CrossEntropyLoss", "Linear", "Module", "ReLU", "Sequential", "capture_outputs"]
+__all__ = [
+    "Conv1d",
+    "Conv2d",
+    "Conv3d",
+    "CrossEntropyLoss",
+    "Linear",
+    "Module",
+    "ReLU",
+    "Sequential",
+    "capture_outputs",
+]

@@ -1,6 +1,7 @@
 """The operations, a row each: forward and gradient together. One kind a file; `operation.py` says what a row is."""
 
 from fp16sim.autograd.ops.activations import relu
+from fp16sim.autograd.ops.convolutions import convolution
 from fp16sim.autograd.ops.elementwise import add, cast, divide, multiply, negative, subtract
 from fp16sim.autograd.ops.losses import cross_entropy
 from fp16sim.autograd.ops.products import linear, matmul
@@ -10,6 +11,7 @@ from fp16sim.autograd.ops.shapes import reshape, transpose
 __all__ = [
     "add",
     "cast",
+    "convolution",
     "cross_entropy",
     "divide",
     "linear",
