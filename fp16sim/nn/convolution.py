@@ -138,7 +138,7 @@ class Conv2d(_Convolution):
     >>> layer = Conv2d(3, 8, 3, padding=1, stride=2)
     >>> layer
     Conv2d(3, 8, kernel_size=(3, 3), stride=(2, 2), padding=(1, 1))
-    >>> layer(Tensor(np.zeros((2, 3, 8, 8)))).shape
+    >>> layer(Tensor(np.zeros((2, 3, 8, 8), np.float32))).shape
     (2, 8, 4, 4)
     """
 
@@ -148,7 +148,7 @@ class Conv2d(_Convolution):
 class Conv1d(_Convolution):
     """Convolution in 1-d: as :class:`Conv2d`, for (batch, channels, width).
 
-    >>> Conv1d(3, 8, 5, padding="same")(Tensor(np.zeros((2, 3, 20)))).shape
+    >>> Conv1d(3, 8, 5, padding="same")(Tensor(np.zeros((2, 3, 20), np.float32))).shape
     (2, 8, 20)
     """
 
@@ -158,7 +158,7 @@ class Conv1d(_Convolution):
 class Conv3d(_Convolution):
     """Convolution in 3-d: as :class:`Conv2d`, for (batch, channels, depth, height, width).
 
-    >>> Conv3d(3, 6, 2, groups=3)(Tensor(np.zeros((1, 3, 4, 4, 4)))).shape
+    >>> Conv3d(3, 6, 2, groups=3)(Tensor(np.zeros((1, 3, 4, 4, 4), np.float32))).shape
     (1, 6, 3, 3, 3)
     """
 
