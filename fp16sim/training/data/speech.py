@@ -54,8 +54,8 @@ def vowels() -> tuple[Sequences, Sequences]:
     ((270, 29, 12), (370, 29, 12))
     >>> training.lengths[:3].tolist(), training.labels[:3].tolist()
     ([20, 26, 22], [0, 0, 0])
-    >>> training.inputs[0, 0, 0] == np.float32("1.860936")
-    np.True_
+    >>> bool(training.inputs[0, 0, 0] == np.float32("1.860936"))
+    True
     """
     with stored("vowels.npz") as file, np.load(file) as data:
         planes = data["planes"]
