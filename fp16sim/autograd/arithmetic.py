@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import prod
 from typing import Any
 
 import ml_dtypes
@@ -23,7 +24,7 @@ from fp16sim.emulator.elementwise import record, watching
 from fp16sim.emulator.formats import Format, bfloat16, binary16, binary32, binary64, nearest_name
 from fp16sim.emulator.rounding import Rounding
 
-__all__ = ["DTYPES", "Arithmetic", "Array", "as_dtype", "format_of", "round_array", "widest"]
+__all__ = ["DTYPES", "Arithmetic", "Array", "as_dtype", "format_of", "keep", "round_array", "widest"]
 
 Array = npt.NDArray[Any]
 FLOAT16, BFLOAT16 = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16)
@@ -212,9 +213,29 @@ class Arithmetic:
             reductions.mean(a, axis, path, keepdims=keepdims, out_format=_own_format(path, a.dtype))
         )
 
+    def index_sum(self, a: Array, index: npt.NDArray[np.int64], size: int) -> Array:
+        """Sum the rows of (n, inner) that have the same index, in order from +0: a result of (size, inner).
+
+        Accumulated as `reductions` says, rounded to the dtype once.
+        """
+        path, fmt = _path(self.reductions, a.dtype), _FORMATS[a.dtype]
+        bits = np.ascontiguousarray(a).view(fmt.uint)
+        outcome = backends.current().index_sum(bits, index, size, fmt, path, fmt, watching())
+        record("sum", outcome)
+        return outcome.bits.view(a.dtype)
+
     def maximum_of(self, a: Array, axis: int = -1) -> Array:
         """Choose the largest element along an axis, which stays with length 1; NaN if there is one."""
-        return np.asarray(np.max(a, axis=axis, keepdims=True))
+        fmt, axis = _FORMATS[a.dtype], axis % a.ndim
+        outer, inner = prod(a.shape[:axis]), prod(a.shape[axis + 1 :])
+        bits = np.ascontiguousarray(a).view(fmt.uint).reshape(outer, a.shape[axis], inner)
+        largest = backends.current().maximum_of(bits, fmt).view(a.dtype)
+        return largest.reshape(*a.shape[:axis], 1, *a.shape[axis + 1 :])
+
+    def relu(self, a: Array) -> Array:
+        """Replace what is not above zero by +0; NaN stays."""
+        fmt = _FORMATS[a.dtype]
+        return backends.current().relu(np.ascontiguousarray(a).view(fmt.uint), fmt).view(a.dtype)
 
     def cast(self, a: Array, dtype: npt.DTypeLike) -> Array:
         """Convert as :func:`round_array`; a wide backward pass widens and never narrows."""
@@ -231,6 +252,17 @@ class Arithmetic:
         added = a.ndim - len(shape)
         axes = tuple(i for i in range(a.ndim) if i < added or (shape[i - added] == 1 and a.shape[i] != 1))
         return self.sum(a, axes).reshape(shape) if axes else a.reshape(shape)
+
+
+def keep(a: Array, chosen: npt.NDArray[np.bool_]) -> Array:
+    """Put +0 where `chosen`, which broadcasts to the shape of `a`, is False; nothing is rounded.
+
+    Encodings times 0 or 1: several times as fast as ``np.where`` on a random choice.
+
+    >>> keep(np.float16([-1.0, np.nan]), np.array([True, False]))
+    array([-1.,  0.], dtype=float16)
+    """
+    return np.asarray(a.view(_FORMATS[a.dtype].uint) * chosen).view(a.dtype)
 
 
 def _elementwise(name: str, *operands: Array) -> Array:
