@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 import platform
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import llvmlite.binding
 import numba
 from numba.core import event
+from numba.core.caching import IndexDataCacheFile
 
 __all__ = ["HAS_HALF_CONVERSION", "KERNEL_SOURCES", "jit", "target_features", "watch_compilation"]
 
@@ -42,9 +43,45 @@ def jit(function):
         dispatcher = numba.njit(function, nogil=True, cache=True, fastmath=False, error_model="numpy")
     except RuntimeError:  # no folder to keep the cache in
         return numba.njit(function, nogil=True, fastmath=False, error_model="numpy")
-    kept = dispatcher._cache._cache_file
-    kept._source_stamp = (kept._source_stamp, KERNEL_SOURCES)
+    dispatcher._cache._cache_file = _CacheFile(dispatcher._cache._cache_file)
     return dispatcher
+
+
+class _CacheFile(IndexDataCacheFile):
+    """Where the compiled variants of one function lie: in files that are named after what is in them.
+
+    numba numbers them. Two processes that compile at once may choose one number for two variants, and whoever writes
+    last decides what both are from then on.
+    """
+
+    def __init__(self, usual):
+        stem = usual._index_name.removesuffix(".nbi")
+        super().__init__(usual._cache_path, stem, (usual._source_stamp, KERNEL_SOURCES))
+        self._stem = f"{stem}."
+        self._prefix = f"{stem}.{_short_digest(self._source_stamp)}."
+
+    def save(self, key, data):
+        """Keep a variant; what was compiled from other sources is removed with the index that names it."""
+        variants = self._load_index()
+        if not variants:
+            self._remove_stale()
+        variants[key] = f"{self._prefix}{_short_digest(key)}.nbc"
+        self._save_data(variants[key], data)
+        self._save_index(variants)
+
+    def _remove_stale(self):
+        for path in Path(self._cache_path).iterdir():
+            if (
+                path.name.startswith(self._stem)
+                and path.suffix == ".nbc"
+                and not path.name.startswith(self._prefix)
+            ):
+                with suppress(OSError):  # another process was faster, or is reading it
+                    path.unlink()
+
+
+def _short_digest(value):
+    return hashlib.sha256(repr(value).encode()).hexdigest()[:16]
 
 
 class _Announcer(event.Listener):

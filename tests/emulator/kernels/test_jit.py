@@ -90,6 +90,36 @@ def test_the_cache_goes_stale_when_a_helper_in_another_file_changes(tmp_path: Pa
     assert changed[2] != cold[2]
 
 
+def test_compiled_variants_are_kept_in_files_named_after_what_is_in_them(tmp_path: Path) -> None:
+    # One factory, two closures and two types: whatever is compiled first, each variant has its own file. Numbers, as
+    # numba gives them, are chosen twice by processes that compile at once, and a variant is loaded for another.
+    code = (
+        "import sys, numpy as np\n"
+        "from fp16sim.emulator.kernels.half import NARROW\n"
+        "from fp16sim.emulator.kernels.jit import jit\n"
+        "for mode in sys.argv[1]:\n"
+        "    out = np.empty(1, np.uint16)\n"
+        "    NARROW[int(mode), False](np.uint32([0x3F801000]), out)\n"
+        "    print(int(out[0]))\n"
+    )
+
+    def observe(folder: Path, modes: str) -> tuple[list[str], set[str]]:
+        env = {**os.environ, "NUMBA_CACHE_DIR": str(folder)}
+        done = subprocess.run(
+            [sys.executable, "-c", code, modes], capture_output=True, text=True, env=env, check=True
+        )
+        return done.stdout.split(), {path.name for path in folder.rglob("half.make_narrow*.nbc")}
+
+    values, files = observe(tmp_path / "a", "03")  # the lower neighbour of a tie, and the upper one
+    assert values == ["15360", "15361"]
+    assert len(files) == 2
+    assert observe(tmp_path / "b", "30") == (values[::-1], files)
+    for index in (tmp_path / "b").rglob("*.nbi"):  # as if another process had written it last, without these
+        index.unlink()
+    assert observe(tmp_path / "b", "0") == (values[:1], files)
+    assert observe(tmp_path / "b", "3") == (values[1:], files)
+
+
 def test_compilation_is_announced_once(tmp_path: Path) -> None:
     code = (
         "import numpy as np, fp16sim as fs\n"
