@@ -213,6 +213,18 @@ class Arithmetic:
             reductions.mean(a, axis, path, keepdims=keepdims, out_format=_own_format(path, a.dtype))
         )
 
+    def norm(self, a: Array, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:
+        """Take the square root of the sum of squares, both in the accumulator's format, and round to the dtype last."""
+        path = _path(self.reductions, a.dtype)
+        return np.asarray(
+            reductions.norm(a, axis, path, keepdims=keepdims, out_format=_own_format(path, a.dtype))
+        )
+
+    def cumsum(self, a: Array, axis: int) -> Array:
+        """Sum the elements up to each one, accumulated as `reductions` says, each sum rounded to the dtype once."""
+        path = _path(self.reductions, a.dtype)
+        return np.asarray(reductions.cumsum(a, axis, path, out_format=_own_format(path, a.dtype)))
+
     def index_sum(self, a: Array, index: npt.NDArray[np.int64], size: int) -> Array:
         """Sum the rows of (n, inner) that have the same index, in order from +0: a result of (size, inner).
 

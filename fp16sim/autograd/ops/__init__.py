@@ -1,31 +1,132 @@
 """The operations, a row each: forward and gradient together. One kind a file; `operation.py` says what a row is."""
 
-from fp16sim.autograd.ops.activations import relu
+from fp16sim.autograd.ops.activations import (
+    gelu,
+    leaky_relu,
+    log_softmax,
+    relu,
+    sigmoid,
+    silu,
+    softmax,
+    softplus,
+    tanh,
+)
+from fp16sim.autograd.ops.attention import attention, mask_scores, merge_heads, split_heads
 from fp16sim.autograd.ops.convolutions import convolution
+from fp16sim.autograd.ops.dropout import dropout
 from fp16sim.autograd.ops.elementwise import add, cast, divide, multiply, negative, subtract
-from fp16sim.autograd.ops.losses import cross_entropy
+from fp16sim.autograd.ops.embedding import embedding
+from fp16sim.autograd.ops.functions import (
+    cos,
+    erf,
+    exp,
+    expm1,
+    log,
+    log1p,
+    power,
+    reciprocal,
+    rsqrt,
+    sin,
+    sqrt,
+    square,
+)
+from fp16sim.autograd.ops.indexing import concatenate, getitem, pad, stack
+from fp16sim.autograd.ops.losses import bce_with_logits, cross_entropy, mse_loss, nll_loss
 from fp16sim.autograd.ops.pooling import adaptive_avg_pool, avg_pool, max_pool
 from fp16sim.autograd.ops.products import linear, matmul
-from fp16sim.autograd.ops.reductions import mean, sum
-from fp16sim.autograd.ops.shapes import reshape, transpose
+from fp16sim.autograd.ops.reductions import (
+    amax,
+    amin,
+    argmax,
+    argmin,
+    cumsum,
+    logsumexp,
+    mean,
+    norm,
+    sum,
+    variance,
+)
+from fp16sim.autograd.ops.selection import absolute, clip, maximum, minimum, where
+from fp16sim.autograd.ops.shapes import (
+    broadcast_to,
+    expand_dims,
+    flatten,
+    flip,
+    reshape,
+    squeeze,
+    swapaxes,
+    transpose,
+)
 
 __all__ = [
+    "absolute",
     "adaptive_avg_pool",
     "add",
+    "amax",
+    "amin",
+    "argmax",
+    "argmin",
+    "attention",
     "avg_pool",
+    "bce_with_logits",
+    "broadcast_to",
     "cast",
+    "clip",
+    "concatenate",
     "convolution",
+    "cos",
     "cross_entropy",
+    "cumsum",
     "divide",
+    "dropout",
+    "embedding",
+    "erf",
+    "exp",
+    "expand_dims",
+    "expm1",
+    "flatten",
+    "flip",
+    "gelu",
+    "getitem",
+    "leaky_relu",
     "linear",
+    "log",
+    "log1p",
+    "log_softmax",
+    "logsumexp",
+    "mask_scores",
     "matmul",
     "max_pool",
+    "maximum",
     "mean",
+    "merge_heads",
+    "minimum",
+    "mse_loss",
     "multiply",
     "negative",
+    "nll_loss",
+    "norm",
+    "pad",
+    "power",
+    "reciprocal",
     "relu",
     "reshape",
+    "rsqrt",
+    "sigmoid",
+    "silu",
+    "sin",
+    "softmax",
+    "softplus",
+    "split_heads",
+    "sqrt",
+    "square",
+    "squeeze",
+    "stack",
     "subtract",
     "sum",
+    "swapaxes",
+    "tanh",
     "transpose",
+    "variance",
+    "where",
 ]
