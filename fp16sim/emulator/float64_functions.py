@@ -225,7 +225,8 @@ def pow(x: npt.ArrayLike, y: npt.ArrayLike) -> Any:
         rough = np.where(usual, power, 0.0) * logarithm.hi
         # Beyond 800 the result is 0 or infinity; the products of double-double would overflow on the way.
         reachable = np.abs(rough) < 800.0
-        value, exponent = core.exponential(logarithm * np.where(usual & reachable, power, 0.0))
+        inner = np.where(usual & reachable & (logarithm.hi != 0), power, 0.0)
+        value, exponent = core.exponential(logarithm * inner)
         result = core.round_scaled(value, np.where(reachable, exponent, np.copysign(2000.0, rough)))
         return power_cases(base, power, result).reshape(shape)[()]
 
