@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
+
+from fp16sim.training.files import write_atomically
 
 __all__ = ["prepare_folder", "remove_files", "write_atomically"]
 
@@ -54,37 +54,6 @@ def prepare_folder(folder: str | Path) -> Path:
     return path
 
 
-def write_atomically(path: str | Path, content: str | bytes) -> Path:
-    """Write a file under a temporary name beside it and move it into place: whole or not at all.
-
-    Parameters
-    ----------
-    path : path
-        What is replaced, if it exists, only once everything is on disk.
-    content : str or bytes
-        Text is written as UTF-8.
-
-    Returns
-    -------
-    Path
-    """
-    path = Path(path)
-    data = content.encode("utf-8") if isinstance(content, str) else content
-    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.chmod(name, 0o666 & ~_umask())
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
-    return path
-
-
 def remove_files(folder: Path, names: Iterable[str]) -> None:
     """Remove those of the named files that a folder holds: what an earlier run left would pass for this one's.
 
@@ -97,10 +66,3 @@ def remove_files(folder: Path, names: Iterable[str]) -> None:
     """
     for name in names:
         (folder / name).unlink(missing_ok=True)
-
-
-def _umask() -> int:
-    """Read the process's file mode mask, which can only be read by setting it."""
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

@@ -152,15 +152,15 @@ def unscale(gradient: Array, decision: Decision) -> Array:
 
     Parameters
     ----------
-    gradient : float16 or float32 array
+    gradient : array of float16, bfloat16, float32 or float64
     decision : Decision
         With one scale, not a mapping.
 
     Returns
     -------
     array
-        Float32, or the gradient's dtype for ``dtype="tensor"``; one rounding. The reciprocal is 1 / scale in
-        binary64, rounded to that dtype.
+        Float32, or the gradient's dtype for ``dtype="tensor"`` and for float64; one rounding. The reciprocal is
+        1 / scale in binary64, rounded to that dtype.
 
     Examples
     --------
@@ -169,18 +169,18 @@ def unscale(gradient: Array, decision: Decision) -> Array:
     """
     if isinstance(decision.divide_by, Mapping):
         raise TypeError("a decision with a scale for each group: pass the scale of this gradient's group")
-    dtype = np.dtype(np.float32) if decision.dtype == "float32" else gradient.dtype
     scale = np.float64(decision.divide_by)
     with np.errstate(all="ignore"):
-        factor = 1.0 / scale if decision.method == "reciprocal" else scale
-        factor_array = np.asarray(factor).astype(np.float32)
+        factor = np.asarray(1.0 / scale if decision.method == "reciprocal" else scale)
+        if gradient.dtype == np.float64:
+            return gradient * factor if decision.method == "reciprocal" else gradient / factor
+        dtype = np.dtype(np.float32) if decision.dtype == "float32" else gradient.dtype
+        # Two-byte operands: the float32 product or quotient rounds once more, innocuously (24 >= 2 * 11 + 2).
+        factor = round_array(round_array(factor, dtype), np.float32)
         wide = round_array(gradient, np.float32)
-        if dtype == np.float16:
-            # float16 operands: the float32 product or quotient rounds once more, innocuously (24 >= 2 * 11 +
-            # 2).
-            factor_array = round_array(round_array(np.asarray(factor), np.float16), np.float32)
-        result = wide * factor_array if decision.method == "reciprocal" else wide / factor_array
-        return round_array(np.asarray(result), dtype)
+        return round_array(
+            np.asarray(wide * factor if decision.method == "reciprocal" else wide / factor), dtype
+        )
 
 
 def single_scale(scaler: Any) -> float:

@@ -1,22 +1,20 @@
-"""The training loop."""
+"""The training loop, for users."""
 
 from __future__ import annotations
 
-import hashlib
-import math
-import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from fp16sim.autograd.policy import Policy, as_policy
+from fp16sim.autograd.policy import Policy
 from fp16sim.autograd.tensor import Tensor
-from fp16sim.nn import CrossEntropyLoss, Module
-from fp16sim.scaling.registry import as_scaler
-from fp16sim.scaling.state import check_number
-from fp16sim.training.results import Run, Step
-from fp16sim.training.step import Observer, Optimizer, train_step
+from fp16sim.nn import Module
+from fp16sim.training.digest import digest
+from fp16sim.training.interrupts import deferred_interrupt
+from fp16sim.training.loop import Loop
+from fp16sim.training.results import Run
+from fp16sim.training.step import Observer, Optimizer
 
 __all__ = ["digest", "fit", "fit_steps"]
 
@@ -30,35 +28,73 @@ def fit(
     optimizer: Optimizer,
     steps: int,
     observers: Sequence[Observer] = (),
-    loss_function: Callable[[Tensor, Any], Tensor] | None = None,
+    loss_function: Callable[[Any, Any], Tensor] | None = None,
     loss_factor: float = 1.0,
+    clip_norm: float | None = None,
+    clip_value: float | None = None,
+    accumulate: int = 1,
+    schedule: Callable[[int], float] | None = None,
+    measure: bool = True,
+    save_to: str | Path | None = None,
+    save_every: int | None = None,
+    resume: bool = False,
 ) -> Run:
     """Train a model for a number of steps.
 
     Parameters
     ----------
     model : Module
-        Trained in place. Its parameters are first converted to the policy's format for them.
-    data : iterable of (inputs, labels)
-        Batches; read again from the start when it ends early.
+        Trained in place, in training mode. Its parameters are first converted to the policy's format for them.
+    data : iterable of (inputs, targets)
+        Batches; read again from the start when it ends early. Data with a method ``at(number)`` is asked for batches
+        by number, from 0. Integer arrays (tokens) are handed to the model as they are, other inputs as tensors, the
+        elements of a tuple (sequences, lengths) one by one.
     policy : Policy or str
     scaler : Scaler or str
         A string is read by :func:`fp16sim.scaling.parse`.
     optimizer : Optimizer
         Made with ``model.parameters()``.
     steps : int
-        Skipped steps count.
+        Of the whole run; skipped steps count.
     observers : sequence of callables
         Each is called with an :class:`~fp16sim.training.step.Observed` after every step.
     loss_function : callable, optional
-        ``(output, labels) -> Tensor``. Default: cross-entropy.
+        ``(output, targets) -> Tensor``. Default: cross-entropy.
     loss_factor : float
         Multiplies the loss before the loss scale does. A small power of two stands for a network whose
         gradients are that much smaller.
+    clip_norm, clip_value : float, optional
+        To which the norm of all gradients together, and each of their elements, is limited, after the scale is
+        divided out: :func:`fp16sim.optim.clip_by_norm`, :func:`fp16sim.optim.clip_by_value`.
+    accumulate : int
+        Batches to a step. The loss of the step is their mean: each is divided by their number, rounded to its format
+        once, and their gradients are added in order, each sum rounded to the format of the parameter. The scale stays
+        while they are added; the scaler sees the sums, once.
+    schedule : callable, optional
+        ``(applied_steps) -> rate``, asked before every step; it does not move on with a step that is skipped (unless
+        the scaler's `Decision.advance` says so).
+    measure : bool
+        Whether to measure what becomes of the gradients of activations, which takes another backward pass. Without,
+        the shares of each step are NaN and observers see no gradients.
+    save_to : path, optional
+        The folder in which the state is saved after the last step, and when Ctrl-C stops the run (then after the step
+        that it finds).
+    save_every : int, optional
+        Save it every so many steps as well: a process that is killed resumes from there.
+    resume : bool
+        Go on from what `save_to` holds, with the same bits as without the interruption; begin if it holds nothing.
 
     Returns
     -------
     Run
+
+    Raises
+    ------
+    ValueError
+        If an option cannot be; if the inputs of a batch hold NaN or infinity; if what `save_to` holds is damaged, or
+        was saved with other settings, another model or other data.
+    FileExistsError
+        If `save_to` holds an unfinished run and `resume` is not set.
 
     Examples
     --------
@@ -72,118 +108,33 @@ def fit(
     >>> [step.applied for step in run.history]
     [True, True, True]
     """
-    loop = Loop(model, data, policy, scaler, optimizer, steps, observers, loss_function, loss_factor)
-    history = tuple(loop)
-    return Run(history, digest(model, history), model, loop.scaler)
+    loop = fit_steps(
+        model,
+        data,
+        policy=policy,
+        scaler=scaler,
+        optimizer=optimizer,
+        steps=steps,
+        observers=observers,
+        loss_function=loss_function,
+        loss_factor=loss_factor,
+        clip_norm=clip_norm,
+        clip_value=clip_value,
+        accumulate=accumulate,
+        schedule=schedule,
+        measure=measure,
+        save_to=save_to,
+        save_every=save_every,
+        resume=resume,
+    )
+    waiting: AbstractContextManager[Callable[[], bool]] = deferred_interrupt()
+    with nullcontext(lambda: False) if save_to is None else waiting as interrupted:
+        for step in loop:
+            if interrupted():
+                loop.save()
+                raise KeyboardInterrupt(f"saved at step {step.step} in {save_to}: go on with resume=True")
+    return Run(tuple(loop.history), digest(model, loop.history), model, loop.scaler)
 
 
-def fit_steps(
-    model: Module,
-    data: Iterable[tuple[Any, Any]],
-    *,
-    policy: Policy | str = "float32",
-    scaler: Any = "none",
-    optimizer: Optimizer,
-    steps: int,
-    observers: Sequence[Observer] = (),
-    loss_function: Callable[[Tensor, Any], Tensor] | None = None,
-    loss_factor: float = 1.0,
-) -> Loop:
-    """Train as :func:`fit` does, giving each step as soon as it is taken.
-
-    Returns
-    -------
-    Loop
-        An iterator of :class:`~fp16sim.training.results.Step`, with the current `scaler` as an attribute.
-    """
-    return Loop(model, data, policy, scaler, optimizer, steps, observers, loss_function, loss_factor)
-
-
-class Loop:
-    """An iterator over training steps. See :func:`fit` for the parameters.
-
-    Attributes
-    ----------
-    scaler : Scaler
-        The scaler after the steps taken so far.
-    """
-
-    def __init__(
-        self,
-        model: Module,
-        data: Iterable[tuple[Any, Any]],
-        policy: Policy | str,
-        scaler: Any,
-        optimizer: Optimizer,
-        steps: int,
-        observers: Sequence[Observer] = (),
-        loss_function: Callable[[Tensor, Any], Tensor] | None = None,
-        loss_factor: float = 1.0,
-    ) -> None:
-        if isinstance(steps, bool) or not isinstance(steps, (int, np.integer)) or steps < 1:
-            raise ValueError(f"steps={steps!r}: training takes 1 step or more; pass a positive integer")
-        check_number("loss_factor", loss_factor, above=0)
-        self.policy = as_policy(policy)
-        self.scaler = as_scaler(scaler)
-        own = {id(parameter) for parameter in model.parameters()}
-        if not all(id(parameter) in own for parameter in optimizer.parameters):
-            raise ValueError(
-                "the optimizer holds parameters of another model: make it with model.parameters()"
-            )
-        model.to(self.policy.parameters)
-        self._model, self._data, self._optimizer = model, data, optimizer
-        self._steps, self._observers, self._factor = int(steps), tuple(observers), loss_factor
-        self._loss = loss_function or CrossEntropyLoss()
-        self._batches = _cycle(data)
-        self._taken = 0
-
-    def __iter__(self) -> Iterator[Step]:
-        return self
-
-    def __next__(self) -> Step:
-        if self._taken == self._steps:
-            raise StopIteration
-        step, self.scaler = train_step(
-            self._taken + 1,
-            self._model,
-            self._loss,
-            next(self._batches),
-            policy=self.policy,
-            scaler=self.scaler,
-            optimizer=self._optimizer,
-            loss_factor=self._factor,
-            observers=self._observers,
-        )
-        self._taken += 1
-        return step
-
-
-def digest(model: Module, history: Sequence[Step]) -> str:
-    """Give the SHA-256 of a model's parameters and of a history, in hexadecimal.
-
-    Parameters count with name, dtype, shape and bits, little-endian; steps with every field. A NaN counts as
-    one value, since its sign differs between processors.
-    """
-    state = hashlib.sha256()
-    for name, parameter in model.named_parameters():
-        array = parameter.data
-        array = np.where(np.isnan(array), array.dtype.type(np.nan), array)
-        state.update(f"{name} {array.dtype.name} {array.shape}\n".encode())
-        state.update(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes())
-    for step in history:
-        for value in (step.loss, step.scale, step.zero, step.flushed, step.survive):
-            state.update(struct.pack("<d", math.nan if math.isnan(value) else value))
-        state.update(struct.pack("<q??", step.step, step.applied, step.overflow))
-    return state.hexdigest()
-
-
-def _cycle(data: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
-    while True:
-        empty = True
-        for batch in data:
-            empty = False
-            yield batch
-        if empty:
-            raise ValueError(
-                "the data ran out of batches: pass an iterable that can be read again, such as a list"
-            )
+fit_steps = Loop
+"""Train as :func:`fit` does, giving each step as soon as it is taken."""

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from fp16sim.autograd.arithmetic import Array
+from fp16sim.autograd.arithmetic import DTYPES, Arithmetic, Array
 from fp16sim.autograd.backward import gradients
 from fp16sim.autograd.policy import Policy, autocast
 from fp16sim.autograd.tensor import Tensor
-from fp16sim.nn import Linear, Module, capture_outputs
-from fp16sim.recording.histogram import measure
+from fp16sim.nn import Module, capture_outputs
 from fp16sim.scaling.protocol import observe, scale_loss, single_scale, unscale
+from fp16sim.training.data.source import check_finite
+from fp16sim.training.evaluation import model_inputs
+from fp16sim.training.measuring import UNMEASURED, Outputs, shares_of
 from fp16sim.training.results import Step
 
-__all__ = ["Observed", "Observer", "Optimizer", "train_step"]
+__all__ = ["Observed", "Observer", "Optimizer", "Taken", "check_batch_values", "train_step"]
 
 
 @dataclass(frozen=True)
@@ -28,10 +30,11 @@ class Observed:
     Attributes
     ----------
     step : Step
-    gradients : mapping of layer name to array
-        Gradients of the layers' outputs as the step had them: in the format of the policy and carrying the
-        scale.
-    exact : mapping of layer name to float32 array
+    gradients : mapping of name to array
+        Gradients of the outputs of the modules that have parameters of their own, as the step had them: in the format
+        of the output and carrying the scale. A module that was called again goes by ``name#2``, ``name#3`` and so on;
+        an output that no loss depends on is left out. Empty where nothing is measured.
+    exact : mapping of name to array
         The same gradients as a float32 backward pass through the same forward pass gives them, without the
         scale.
     """
@@ -42,7 +45,7 @@ class Observed:
 
 
 class Optimizer(Protocol):
-    """What a step needs of an optimizer."""
+    """What a step needs of an optimizer; a schedule also assigns its `lr`."""
 
     parameters: list[Tensor]
 
@@ -50,94 +53,133 @@ class Optimizer(Protocol):
         """Move every parameter by its gradient."""
 
 
+Captured = list[tuple[Module, Tensor]]
 Observer = Callable[[Observed], None]
+
+
+class Taken(NamedTuple):
+    """What :func:`train_step` gives: the record, the next scaler, and whether counters and schedules move."""
+
+    step: Step
+    scaler: Any
+    advance: bool
 
 
 def train_step(
     number: int,
     model: Module,
-    loss_function: Callable[[Tensor, Any], Tensor],
-    batch: tuple[Any, Any],
-    *,
+    loss_function: Callable[[Any, Any], Tensor],
+    *batches: tuple[Any, Any],
     policy: Policy,
     scaler: Any,
     optimizer: Optimizer,
     loss_factor: float = 1.0,
+    clip_norm: float | None = None,
+    clip_value: float | None = None,
+    measure: bool = True,
     observers: Sequence[Observer] = (),
-) -> tuple[Step, Any]:
+) -> Taken:
     """Take one step and give its record and the next scaler.
 
-    In order: forward and loss under the policy; the loss times `loss_factor`, times the scale; backward; the
-    scaler observes the scaled gradients of the parameters and decides; if it says so, the gradients are
-    unscaled and the optimizer moves.
+    In order: for each of the `batches`, which are n micro-batches of this one step, forward and loss under the policy,
+    the loss divided by n (rounded to its format once; nothing for n = 1), times `loss_factor`, times the scale,
+    backward; the gradients of the micro-batches added in order, each sum rounded to the format of the parameter, as
+    `Tensor.backward` adds to `grad`; the scaler observes these scaled gradients and decides; if it says so, they are
+    unscaled, clipped by value and then by norm, and the optimizer moves. The loss of the record is the sum of the n
+    losses in binary64, divided by n.
+
+    Parameters
+    ----------
+    number : int
+        Of the step, for its record.
+    model : Module
+        In training mode.
+    loss_function : callable
+        ``(output, targets) -> Tensor``, one number.
+    *batches : (inputs, targets)
+        What the model is called with is said at :func:`fp16sim.training.evaluation.model_inputs`.
+    policy, scaler, optimizer, loss_factor, clip_norm, clip_value, measure, observers
+        As in :func:`fp16sim.training.fit.fit`.
 
     Raises
     ------
     RuntimeError
         If the decision of the scaler holds a reason to stop.
     """
-    inputs, labels = batch
-    with autocast(policy):
-        with capture_outputs() as outputs:
-            loss = loss_function(model(Tensor(inputs)), labels)
-        small = loss * loss_factor if loss_factor != 1.0 else loss
-        scaled = scale_loss(scaler, small)
-    names = {id(module): name for name, module in model.named_modules() if isinstance(module, Linear)}
-    layers = {names[id(module)]: output for module, output in outputs if id(module) in names}
-    targets = [*optimizer.parameters, *layers.values()]
-    found = gradients(scaled, targets)
-    moves = found[: len(optimizer.parameters)]
-    seen = _present(layers, found[len(optimizer.parameters) :])
-
     scale = single_scale(scaler)
+    outputs = Outputs({}, {})
+    moves: list[Array | None] = [None] * len(optimizer.parameters)
+    losses = []
+    for inputs, targets in batches:
+        with autocast(policy):
+            capturing: AbstractContextManager[Captured] = capture_outputs() if measure else nullcontext([])
+            with capturing as captured:
+                loss = loss_function(model(*model_inputs(inputs)), targets)
+            losses.append(_value(loss))
+            small = loss / len(batches) if len(batches) > 1 else loss
+            small = small * loss_factor if loss_factor != 1.0 else small
+            scaled = scale_loss(scaler, small)
+        layers = outputs.named(model, captured)
+        found = gradients(scaled, [*optimizer.parameters, *layers.values()])
+        moves = [_sum(*pair) for pair in zip(moves, found, strict=False)]
+        if measure:  # before the optimizer changes what the tape needs
+            outputs.add(layers, found[len(moves) :], small, scale)
+
     observation = observe(scaler, moves)
     following, decision = scaler.update(observation)
     if decision.stop:
         raise RuntimeError(f"the scaler stopped at step {number}: {decision.stop}")
     if isinstance(decision.apply, Mapping):
         raise TypeError("a decision for each group: use it with a step that has groups")
-    exact = _exact(layers, seen, small, scale)  # before the optimizer changes what the tape needs
     if decision.apply:
-        optimizer.step([None if move is None else unscale(move, decision) for move in moves])
+        steps = [None if move is None else unscale(move, decision) for move in moves]
+        if clip_value is not None or clip_norm is not None:
+            raise NotImplementedError
+        optimizer.step(steps)
 
+    shares = shares_of(outputs, scale) if measure else UNMEASURED
     step = Step(
         step=number,
-        loss=loss.item(),
+        loss=_mean(losses),
         scale=scale,
         applied=decision.apply,
         overflow=observation.overflowed,
-        **_shares(seen, exact, scale),
+        **vars(shares),
     )
     for observer in observers:
-        observer(Observed(step, seen, exact))
-    return step, following
+        observer(Observed(step, outputs.gradients, outputs.exact))
+    return Taken(step, following, decision.apply if decision.advance is None else decision.advance)
 
 
-def _present(layers: Mapping[str, Tensor], arrays: Sequence[Array | None]) -> dict[str, Array]:
-    return {name: array for name, array in zip(layers, arrays, strict=True) if array is not None}
+def check_batch_values(inputs: Any, number: int) -> None:
+    """Refuse NaN and infinity in the inputs of a batch, naming the first place; integers are not looked at."""
+    parts = inputs if isinstance(inputs, tuple) else (inputs,)
+    for position, part in enumerate(parts):
+        array = part.data if isinstance(part, Tensor) else part
+        if isinstance(array, np.ndarray) and array.dtype in DTYPES.values():
+            where = f"[{position}]" if isinstance(inputs, tuple) else ""
+            check_finite(f"inputs{where} of batch {number}", array)
 
 
-def _exact(
-    layers: Mapping[str, Tensor], seen: dict[str, Array], small: Tensor, scale: float
-) -> dict[str, Array]:
-    """Give the gradients of the layers' outputs that float32 storage would have kept."""
-    if scale == 1.0 and all(array.dtype == np.float32 for array in seen.values()):
-        return seen
-    return _present(layers, gradients(small, list(layers.values()), wide=True))
+def _value(loss: Any) -> float:
+    if not isinstance(loss, Tensor) or loss.size != 1:
+        what = f"a tensor of shape {loss.shape}" if isinstance(loss, Tensor) else f"a {type(loss).__name__}"
+        raise TypeError(
+            f"the loss function gave {what}: it gives a tensor with one number; reduce it with .mean()"
+        )
+    return loss.item()
 
 
-def _shares(seen: Mapping[str, Array], exact: Mapping[str, Array], scale: float) -> dict[str, float]:
-    """Count what became of each activation gradient: zero before float16, flushed by it, or alive."""
-    zero = flushed = survive = 0
-    for name, array in seen.items():
-        if array.dtype == np.float16:
-            gone = array == 0
-            nothing = int((gone & (exact[name] == 0)).sum())
-            counts = (nothing, int(gone.sum()) - nothing, int((~gone).sum()))
-        else:
-            counts = measure(exact[name], scale)
-        zero, flushed, survive = zero + counts[0], flushed + counts[1], survive + counts[2]
-    total = zero + flushed + survive
-    if not total:
-        return {"zero": math.nan, "flushed": math.nan, "survive": math.nan}
-    return {"zero": zero / total, "flushed": flushed / total, "survive": survive / total}
+def _mean(losses: Sequence[float]) -> float:
+    total = losses[0]
+    for loss in losses[1:]:  # not sum(), which corrects its rounding from Python 3.12 on
+        total += loss
+    return total / len(losses)
+
+
+def _sum(total: Array | None, more: Array | None) -> Array | None:
+    """Add the gradients of two micro-batches, rounded to their format once."""
+    if total is None or more is None:
+        return total if more is None else more
+    with np.errstate(all="ignore"):
+        return Arithmetic().add(total, more)

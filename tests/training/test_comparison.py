@@ -168,7 +168,7 @@ def test_everything_is_checked_before_the_first_run(runs, options, message):
 
 def test_nan_is_never_a_correct_label():
     model = mlp()
-    model.parameters()[0].data[:] = math.nan
+    model.parameters()[0]._array[:] = math.nan
     split = Split(np.ones((4, 64), np.float32), np.zeros(4, np.int64))
     assert accuracy(model, split, "float32") == 0
 

@@ -199,7 +199,7 @@ class TestDigest:
                 "survive": 0.4,
             }.items()
         ]
-        model.parameters()[-1].data[0] = np.nextafter(np.float32(0), np.float32(1))
+        model.parameters()[-1]._array[0] = np.nextafter(np.float32(0), np.float32(1))
         changed.append(digest(model, [self.step]))
         assert len({base, *changed}) == 10
 
@@ -207,7 +207,7 @@ class TestDigest:
         found = set()
         for pattern in (0x7FC00000, 0xFFC00000, 0x7FC00001):
             model = small()
-            model.parameters()[-1].data[0] = np.uint32(pattern).view(np.float32)
+            model.parameters()[-1]._array[0] = np.uint32(pattern).view(np.float32)
             found.add(digest(model, [Step(**{**vars(self.step), "loss": math.copysign(math.nan, -1)})]))
         assert len(found) == 1
 
