@@ -32,6 +32,7 @@ from fp16sim.autograd.ops.functions import (
 )
 from fp16sim.autograd.ops.indexing import concatenate, getitem, pad, stack
 from fp16sim.autograd.ops.losses import bce_with_logits, cross_entropy, mse_loss, nll_loss
+from fp16sim.autograd.ops.normalization import batch_norm, group_norm, layer_norm, rms_norm
 from fp16sim.autograd.ops.pooling import adaptive_avg_pool, avg_pool, max_pool
 from fp16sim.autograd.ops.products import linear, matmul
 from fp16sim.autograd.ops.reductions import (
@@ -68,6 +69,7 @@ __all__ = [
     "argmin",
     "attention",
     "avg_pool",
+    "batch_norm",
     "bce_with_logits",
     "broadcast_to",
     "cast",
@@ -88,6 +90,8 @@ __all__ = [
     "flip",
     "gelu",
     "getitem",
+    "group_norm",
+    "layer_norm",
     "leaky_relu",
     "linear",
     "log",
@@ -111,6 +115,7 @@ __all__ = [
     "reciprocal",
     "relu",
     "reshape",
+    "rms_norm",
     "rsqrt",
     "sigmoid",
     "silu",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import prod
 from typing import Any
 
@@ -25,7 +25,7 @@ Parts = tuple[Array | None, ...]
 
 
 def _entries(name: str, value: Steps, dimensions: int) -> tuple[int, ...]:
-    entries = tuple(value) if isinstance(value, (tuple, list)) else (value,) * dimensions
+    entries: tuple[Any, ...] = tuple(value) if isinstance(value, Sequence) else (value,) * dimensions
     whole = all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in entries)
     if len(entries) != dimensions or not whole:
         raise ValueError(f"{name}={value!r}: pass an integer, or one for each of {dimensions} spatial axes")
@@ -37,7 +37,7 @@ def _windows(
 ) -> Geometry:
     """Check sizes and steps against each other."""
     need_tensor(x)
-    dimensions = len(kernel_size) if isinstance(kernel_size, (tuple, list)) else x.ndim - 2
+    dimensions = len(kernel_size) if isinstance(kernel_size, Sequence) else x.ndim - 2
     if dimensions not in (1, 2, 3) or x.ndim not in (dimensions + 1, dimensions + 2):
         raise ValueError(
             f"{name} with kernel_size={kernel_size!r} of shape {x.shape}: pass (batch, channels) and one to three "
