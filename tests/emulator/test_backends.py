@@ -99,6 +99,14 @@ def test_operations_equal_the_reference(fmt: Format, mode: str) -> None:
             assert np.array_equal(expected.counts, flagged.counts), (operation, rule)
 
 
+@pytest.mark.parametrize("operation", ["add", "subtract", "multiply", "divide", "sqrt"])
+def test_operations_of_binary64_equal_the_reference(operation: str) -> None:
+    rng = np.random.Generator(np.random.PCG64(64))
+    operands = [encodings(rng, binary64, 400) for _ in range(ARITY.get(operation, 2))]
+    expected = REFERENCE.elementwise(operation, operands, binary64, Rounding())
+    assert differences(expected, CPU.elementwise(operation, operands, binary64, Rounding())) == 0
+
+
 @pytest.mark.parametrize("fmt", FORMATS, ids=lambda fmt: fmt.name)
 @pytest.mark.parametrize("mode", MODES)
 def test_conversions_equal_the_reference(fmt: Format, mode: str) -> None:
