@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from math import prod
+from math import copysign, prod
 from typing import Any
 
 import ml_dtypes
@@ -111,9 +111,17 @@ def _path(chosen: str | Datapath, dtype: np.dtype[Any]) -> Datapath:
     return as_datapath(_OWN_DATAPATH[dtype])
 
 
-def _own_format(path: Datapath, dtype: np.dtype[Any]) -> Format | None:
-    """Ask for results in the operands' format where the datapath would give another: tensor cores give float32."""
-    return None if path.out_format is None else _FORMATS[dtype]
+@lru_cache(maxsize=256)
+def _route(chosen: str | Datapath, dtype: np.dtype[Any]) -> tuple[str | Datapath, str | None]:
+    """Give what the functions of the emulator take for the datapath and the format of the result.
+
+    Names, where there are names: the emulator remembers what it has settled, and a datapath takes long to look up. A
+    tensor core gives float32, if it is not asked for the operands' format.
+    """
+    path = _path(chosen, dtype)
+    own = _OWN_DATAPATH[dtype]
+    name = next((name for name in (chosen, own) if isinstance(name, str) and as_datapath(name) is path), path)
+    return name, None if path.out_format is None else _FORMATS[dtype].name
 
 
 @dataclass(frozen=True)
@@ -186,8 +194,8 @@ class Arithmetic:
 
     def matmul(self, a: Array, b: Array) -> Array:
         """Multiply (..., m, k) and (..., k, n): accumulated as `products` says, rounded to the dtype once."""
-        path = _path(self.products, a.dtype)
-        return np.asarray(products.matmul(a, b, path, out_format=_own_format(path, a.dtype)))
+        path, out_format = _route(self.products, a.dtype)
+        return np.asarray(products.matmul(a, b, path, out_format=out_format))
 
     def convolve(self, which: str, *operands: Any, **steps: Any) -> Array:
         """Call ``fs.conv2d``, ``conv2d_input``, ``conv2d_weight`` or their 1-d and 3-d forms, named by `which`.
@@ -195,35 +203,29 @@ class Arithmetic:
         Accumulated as `convolutions` says, rounded to the dtype once.
         """
         dtype = next(x.dtype for x in operands if isinstance(x, np.ndarray))
-        path = _path(self.convolutions, dtype)
+        path, out_format = _route(self.convolutions, dtype)
         function = getattr(convolution, which)
-        return np.asarray(function(*operands, **steps, datapath=path, out_format=_own_format(path, dtype)))
+        return np.asarray(function(*operands, **steps, datapath=path, out_format=out_format))
 
     def sum(self, a: Array, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:
         """Sum in increasing C-order index from +0, accumulated as `reductions` says, rounded to the dtype once."""
-        path = _path(self.reductions, a.dtype)
-        return np.asarray(
-            reductions.sum(a, axis, path, keepdims=keepdims, out_format=_own_format(path, a.dtype))
-        )
+        path, out_format = _route(self.reductions, a.dtype)
+        return np.asarray(reductions.sum(a, axis, path, keepdims=keepdims, out_format=out_format))
 
     def mean(self, a: Array, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:
         """Divide the sum by the number of terms, in the accumulator's format, and round to the dtype last."""
-        path = _path(self.reductions, a.dtype)
-        return np.asarray(
-            reductions.mean(a, axis, path, keepdims=keepdims, out_format=_own_format(path, a.dtype))
-        )
+        path, out_format = _route(self.reductions, a.dtype)
+        return np.asarray(reductions.mean(a, axis, path, keepdims=keepdims, out_format=out_format))
 
     def norm(self, a: Array, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:
         """Take the square root of the sum of squares, both in the accumulator's format, and round to the dtype last."""
-        path = _path(self.reductions, a.dtype)
-        return np.asarray(
-            reductions.norm(a, axis, path, keepdims=keepdims, out_format=_own_format(path, a.dtype))
-        )
+        path, out_format = _route(self.reductions, a.dtype)
+        return np.asarray(reductions.norm(a, axis, path, keepdims=keepdims, out_format=out_format))
 
     def cumsum(self, a: Array, axis: int) -> Array:
         """Sum the elements up to each one, accumulated as `reductions` says, each sum rounded to the dtype once."""
-        path = _path(self.reductions, a.dtype)
-        return np.asarray(reductions.cumsum(a, axis, path, out_format=_own_format(path, a.dtype)))
+        path, out_format = _route(self.reductions, a.dtype)
+        return np.asarray(reductions.cumsum(a, axis, path, out_format=out_format))
 
     def index_sum(self, a: Array, index: npt.NDArray[np.int64], size: int) -> Array:
         """Sum the rows of (n, inner) that have the same index, in order from +0: a result of (size, inner).
@@ -255,7 +257,7 @@ class Arithmetic:
 
     def constant(self, value: float, like: Array) -> Array:
         """Round a Python number to the dtype of `like`, as an array without dimensions."""
-        return round_array(np.asarray(value, np.float64), like.dtype)
+        return _constant(value, copysign(1.0, value), like.dtype)
 
     def sum_to(self, a: Array, shape: tuple[int, ...]) -> Array:
         """Undo broadcasting to `shape`: one sum over all the axes that it added or stretched."""
@@ -277,6 +279,12 @@ def keep(a: Array, chosen: npt.NDArray[np.bool_]) -> Array:
     return np.asarray(a.view(_FORMATS[a.dtype].uint) * chosen).view(a.dtype)
 
 
+@lru_cache(maxsize=1024)
+def _constant(value: float, sign: float, dtype: np.dtype[Any]) -> Array:
+    """Round a number once for all uses, which only read it; 0 and -0 are equal but not the same."""
+    return round_array(np.asarray(value, np.float64), dtype)
+
+
 def _elementwise(name: str, *operands: Array) -> Array:
     dtype = operands[0].dtype
     fmt = _FORMATS[dtype]
@@ -284,6 +292,9 @@ def _elementwise(name: str, *operands: Array) -> Array:
     if len(operands) == 2 and first.shape == operands[1].shape:
         shape = first.shape
         flat = [np.ascontiguousarray(x).reshape(-1) for x in operands]
+    elif len(operands) == 2 and operands[1].ndim == 0:
+        shape, left = first.shape, np.ascontiguousarray(first).reshape(-1)
+        flat = [left, np.full(left.shape, operands[1])]
     else:
         shape, flat = broadcast(*operands)
     bits = [x.view(fmt.uint) for x in flat]

@@ -7,14 +7,13 @@ rounding at each addition.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fp16sim.autograd.arithmetic import Arithmetic, Array, round_array
-from fp16sim.autograd.tensor import Context, Freed, Hook, Node, Tensor
+from fp16sim.autograd.tensor import Context, Freed, Hook, Node, Tensor, Widened
 
 __all__ = ["accumulate", "gradients", "saved_bytes", "tape_of"]
 
@@ -109,6 +108,7 @@ def saved_bytes(result: Tensor) -> int:
     for tensor in tape:
         if isinstance(tensor.node, Node):
             for item in tensor.node.context.saved:
+                item = item.array if isinstance(item, Widened) else item
                 if isinstance(item, np.ndarray) and item.ndim:
                     owners[_owner(item)] = item.nbytes
     return sum(size for owner, size in owners.items() if owner not in leaves)
@@ -151,21 +151,25 @@ def _walk(
     wanted = {target.number for target in targets}
     leading = set(wanted)  # tensors with a target among their ancestors: parents come before their children
     for tensor in reversed(tape):
-        if isinstance(tensor.node, Node) and any(p.number in leading for p in tensor.node.parents):
-            leading.add(tensor.number)
+        if isinstance(tensor.node, Node):
+            for parent in tensor.node.parents:
+                if parent.number in leading:
+                    leading.add(tensor.number)
+                    break
+    pruned = len(leading) < len(tape)
     totals: dict[int, Array] = {tape[0].number: seed}
     for tensor in tape:
         total = totals.get(tensor.number)
         if total is None or tensor.number not in leading:
             continue
-        if not wide and (hooks_of_targets or tensor.number not in wanted):
+        if tensor._hooks and not wide and (hooks_of_targets or tensor.number not in wanted):
             for hook in tuple(tensor._hooks):
                 total = totals[tensor.number] = _hooked(hook, total)
         node = tensor.node
         if not isinstance(node, Node):
             continue
         _check_versions(node)
-        context = _context(node, leading, wide)
+        context = _context(node, leading, wide) if pruned or wide else node.context
         for parent, part in zip(node.parents, node.op.gradient(context, total), strict=True):
             if part is not None:
                 before = totals.get(parent.number)
@@ -177,7 +181,7 @@ def _walk(
 
 def _check_versions(node: Node) -> None:
     for parent, version in zip(node.parents, node.versions, strict=True):
-        if version not in (-1, parent.version):
+        if version >= 0 and version != parent.version:
             raise RuntimeError(
                 f"a tensor of shape {parent.shape} was changed after {node.op.name} used it, and its gradient needs "
                 "the old values: run backward first, or compute the result again"
@@ -187,7 +191,7 @@ def _check_versions(node: Node) -> None:
 def _context(node: Node, leading: set[int], wide: bool) -> Context:
     needs = tuple(parent.number in leading and parent.requires_grad for parent in node.parents)
     if not wide:
-        return replace(node.context, needs=needs)
+        return node.context._replace(needs=needs)
     saved = tuple(
         round_array(item, np.float32) if isinstance(item, np.ndarray) and item.dtype in _NARROW else item
         for item in node.context.saved

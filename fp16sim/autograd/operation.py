@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from fp16sim.autograd.arithmetic import DTYPES, Arithmetic, Array, round_array, widest
 from fp16sim.autograd.policy import Policy, current_scope
-from fp16sim.autograd.tensor import Context, Freed, Node, Tensor, is_recording, need_tensor
+from fp16sim.autograd.tensor import Context, Freed, Node, Tensor, Widened, is_recording, need_tensor
 
 __all__ = ["Op", "cast", "converted", "run"]
 
@@ -49,21 +50,25 @@ def run(op: Op, *parents: Tensor, **options: Any) -> Tensor:
         If an operand is no tensor, or the formats have no common one.
     """
     for parent in parents:
-        need_tensor(parent)
+        if type(parent) is not Tensor:
+            need_tensor(parent)
     scope = current_scope()
     policy = scope.policy
     rule = policy.rule(op.name) if scope.active else "promote"
     goal = _goal(op.name, policy, rule, parents)
-    operands = tuple(converted(parent, goal) for parent in parents)
-    result = _applied(op, policy.forward, policy.backward, operands, options)
-    return cast(result, parents[0].dtype) if rule == "inside" else result
+    if rule == "inside" and any(parent._array.dtype != goal for parent in parents):
+        return _inside(op, policy, goal, parents, options)
+    operands = tuple(parent if parent._array.dtype is goal else converted(parent, goal) for parent in parents)
+    return _applied(op, policy.forward, policy.backward, operands, options)
 
 
 def _goal(name: str, policy: Policy, rule: str, parents: tuple[Tensor, ...]) -> np.dtype[Any]:
     """Find the format in which the operation computes."""
     if rule == "compute":
         return DTYPES[policy.compute]
-    dtypes = [parent.dtype for parent in parents]
+    dtypes = [parent._array.dtype for parent in parents]
+    if rule == "promote" and all(dtype is dtypes[0] for dtype in dtypes):
+        return dtypes[0]
     if rule != "promote":
         dtypes.append(DTYPES[policy.wide])
     found = widest(dtypes)
@@ -80,22 +85,68 @@ def _applied(
 ) -> Tensor:
     with np.errstate(all="ignore"):
         data, saved = op.forward(forward, *(parent._array for parent in parents), **options)
-    result = Tensor(data)
-    needs = tuple(parent.requires_grad for parent in parents)
-    if any(needs) and is_recording():
+    result = Tensor.of_result(data)
+    needs = tuple([parent.requires_grad for parent in parents])
+    if True in needs and is_recording():
         result.requires_grad = True
-        versions = tuple(parent.version if _keeps(saved, parent._array) else -1 for parent in parents)
+        kept = [item for item in saved if isinstance(item, np.ndarray)]
+        versions = tuple([parent.version if _keeps(kept, parent._array) else -1 for parent in parents])
         result.node = Node(op, parents, Context(backward, saved, needs), versions)
     return result
 
 
-def _keeps(saved: tuple[Any, ...], array: Array) -> bool:
+def _keeps(kept: list[Array], array: Array) -> bool:
     """Whether what was saved is this array or a view of it."""
+    if not kept:
+        return False
     root = array if array.base is None else array.base
-    return any(
-        isinstance(item, np.ndarray) and (item is array or item.base is root or item is root)
-        for item in saved
-    )
+    return any(item is array or item.base is root or item is root for item in kept)
+
+
+# ---------------------------------------------------------------------------------------------------- inside
+
+
+def _inside(
+    op: Op, policy: Policy, goal: np.dtype[Any], parents: tuple[Tensor, ...], options: dict[str, Any]
+) -> Tensor:
+    """Compute in `goal` between two conversions, all in one node: nothing wide stays on the tape.
+
+    The roundings are those of a cast, the operation and a cast back. An operand that the operation keeps is kept as it
+    was before it was widened, which loses nothing.
+    """
+    held = tuple([converted(p, goal) if p.requires_grad and p.node is None else p for p in parents])
+    arrays = [round_array(p._array, goal) for p in held]
+    with np.errstate(all="ignore"):
+        data, saved = op.forward(policy.forward, *arrays, **options)
+        result = Tensor.of_result(round_array(data, parents[0].dtype))
+    needs = tuple([p.requires_grad for p in held])
+    if True in needs and is_recording():
+        result.requires_grad = True
+        pairs = zip(held, arrays, strict=True)
+        narrow = {id(array): Widened(p._array, goal) for p, array in pairs if p.dtype != goal}
+        kept = tuple([narrow.get(id(item), item) for item in saved])
+        plain = [item.array if isinstance(item, Widened) else item for item in kept]
+        plain = [item for item in plain if isinstance(item, np.ndarray)]
+        versions = tuple([p.version if _keeps(plain, p._array) else -1 for p in held])
+        context = Context(policy.backward, (*kept, goal, tuple([p.dtype for p in held])), needs)
+        result.node = Node(_between_casts(op), held, context, versions)
+    return result
+
+
+@lru_cache(maxsize=64)
+def _between_casts(op: Op) -> Op:
+    def gradient(context: Context, gradient: Array) -> tuple[Array | None, ...]:
+        *kept, goal, dtypes = context.saved
+        arithmetic = context.arithmetic
+        saved = [round_array(item.array, item.dtype) if isinstance(item, Widened) else item for item in kept]
+        inner = Context(arithmetic, tuple(saved), context.needs)
+        parts = op.gradient(inner, arithmetic.cast(gradient, goal))
+        return tuple(
+            None if part is None else arithmetic.cast(part, dtype)
+            for part, dtype in zip(parts, dtypes, strict=True)
+        )
+
+    return Op(op.name, op.forward, gradient)
 
 
 # ---------------------------------------------------------------------------------------------------- cast

@@ -10,8 +10,7 @@ import itertools
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +20,7 @@ from fp16sim.autograd.arithmetic import DTYPES, Arithmetic, Array, as_dtype, rou
 if TYPE_CHECKING:
     from fp16sim.autograd.operation import Op
 
-__all__ = ["Context", "Hook", "Node", "Tensor", "is_recording", "need_tensor", "no_grad"]
+__all__ = ["Context", "Hook", "Node", "Tensor", "Widened", "is_recording", "need_tensor", "no_grad"]
 
 Hook = Callable[[Array], Array | None]
 _DTYPES = frozenset(DTYPES.values())
@@ -60,8 +59,7 @@ def is_recording() -> bool:
     return _recording.get()
 
 
-@dataclass(frozen=True)
-class Context:
+class Context(NamedTuple):
     """What an operation hands from its forward to its gradient rule.
 
     Attributes
@@ -79,8 +77,14 @@ class Context:
     needs: tuple[bool, ...]
 
 
-@dataclass(frozen=True)
-class Node:
+class Widened(NamedTuple):
+    """An array that a gradient rule finds converted to a wider dtype, exactly; until then it takes its own memory."""
+
+    array: Array
+    dtype: np.dtype[Any]
+
+
+class Node(NamedTuple):
     """One entry of the tape: an operation, its parents in order, and its context.
 
     `versions` holds, for each parent, the version of its data if the context kept that data, else -1.
@@ -92,8 +96,7 @@ class Node:
     versions: tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Freed:
+class Freed(NamedTuple):
     """What is left of a node once a backward pass has used it: the name of its operation."""
 
     name: str
@@ -255,6 +258,19 @@ class Tensor:
             If an earlier backward pass freed a part of the tape, or a tensor whose values it needs was changed.
         """
         _late("fp16sim.autograd.backward").accumulate(self, gradient, retain_graph)
+
+    @classmethod
+    def of_result(cls, array: Array) -> Tensor:
+        """Wrap what an operation computed, an array of one of the dtypes; a read-only one, a view, is copied."""
+        tensor = cls.__new__(cls)
+        tensor._array = array if array.flags.writeable else array.copy()
+        tensor.requires_grad = False
+        tensor.grad = None
+        tensor.node = None
+        tensor.number = next(_numbers)
+        tensor.version = 0
+        tensor._hooks = []
+        return tensor
 
     # In-place changes would pull values from under the tape.
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fp16sim.autograd import operation
-from fp16sim.autograd.arithmetic import Arithmetic, Array, as_dtype, round_array
+from fp16sim.autograd.arithmetic import Arithmetic, Array, as_dtype
 from fp16sim.autograd.operation import Op, run
 from fp16sim.autograd.tensor import Context, Tensor, need_tensor
 
@@ -24,6 +24,8 @@ Parts = tuple[Array | None, ...]
 
 def operands(name: str, a: Any, b: Any) -> tuple[Tensor, Tensor]:
     """Make tensors of both operands and check that they broadcast."""
+    if type(a) is Tensor and type(b) is Tensor and a._array.shape == b._array.shape:
+        return a, b
     if not isinstance(a, Tensor) and not isinstance(b, Tensor):
         need_tensor(a)
     left, right = (_tensor(name, x, other) for x, other in ((a, b), (b, a)))
@@ -46,7 +48,7 @@ def _tensor(name: str, x: Any, other: Any) -> Tensor:
     if isinstance(x, Tensor):
         return x
     if is_number(x):
-        return Tensor(round_array(np.asarray(x, np.float64), other.dtype))
+        return Tensor.of_result(Arithmetic().constant(float(x), other._array))
     raise TypeError(
         f"{name} of a tensor and a {type(x).__name__}: operands are tensors or numbers; pass fs.Tensor(x)"
     )
