@@ -9,12 +9,13 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from fp16sim import __version__
-from fp16sim.commands import Failure, Misuse, explain, train, write_no_more, write_out
+from fp16sim.commands import Failure, Misuse, compare, explain, train, write_no_more, write_out
 
 __all__ = ["main"]
 
 COMMANDS = {
-    "train": (train, "train one network in float32 and in float16 under loss scalers, side by side"),
+    "train": (train, "train a network in float32 and in float16 under loss scalers, side by side"),
+    "compare": (compare, "say whether two saved runs are the same, bit for bit, and where they first part"),
     "explain": (explain, "show what float16 does to one number, before and after a loss scale"),
 }
 
@@ -62,7 +63,7 @@ def _run(argv: list[str]) -> int:
     # A leading blank keeps argparse from taking a negative number for an option; numbers are read without it.
     argv = [f" {word}" if NEGATIVE_NUMBER.match(word) else word for word in argv]
     if not argv:
-        raise Misuse(f"no command: use {' or '.join(COMMANDS)}, or fp16sim --help")
+        raise Misuse(f"no command: use {', '.join(COMMANDS)}; see fp16sim --help")
     if not argv[0].startswith("-") and argv[0] not in COMMANDS:
         raise Misuse(f"unknown command {argv[0]!r}: {_nearest(argv[0], list(COMMANDS))}")
     args, extra = parser.parse_known_args(argv)

@@ -56,7 +56,7 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "train or explain"),
+        ([], "use train, compare, explain; see fp16sim --help"),
         (["trian"], "did you mean 'train'?"),
         (["train", "--scalr", "none"], "did you mean '--scaler'?"),
         (["train", "--scal=none"], "did you mean '--scaler'?"),
@@ -460,7 +460,7 @@ def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     result = four_runs()[0]
     for step in result.history:
         progress.step(RunSpec("float32", "float32", "none"), step, 40)
-    progress.finished(result)
+    progress.finished(result.name, "97.0% correct")
     progress.close()
     printed = capsys.readouterr().err
     assert "float32" in printed

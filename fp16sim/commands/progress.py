@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fp16sim.training.results import RunResult, RunSpec, Step
+    from fp16sim.training.results import RunSpec, Step
 
 __all__ = ["Progress"]
 
@@ -49,19 +49,29 @@ class Progress:
             return
         from fp16sim.report.tables import power_of_two
 
-        if self._bar is None:
-            total = steps * self._runs
-            self._bar = _tqdm()(desc=spec.name, total=total, unit="step", leave=False, file=sys.stderr)
+        self._need_bar(spec.name, steps)
         self._bar.set_description_str(spec.name, refresh=False)
         self._bar.set_postfix_str(f"loss {step.loss:.3f}, scale {power_of_two(step.scale)}", refresh=False)
         self._bar.update()
 
-    def finished(self, result: RunResult) -> None:
-        """Take note of a finished run."""
+    def skip(self, name: str, taken: int, steps: int) -> None:
+        """Take note of a run that goes on after `taken` of its `steps`."""
+        if self._with_bar and taken:
+            self._need_bar(name, steps)
+            self._bar.update(taken)
+        elif taken and not self._quiet:
+            print(f"{name}: going on from step {taken} of {steps}", file=sys.stderr, flush=True)
+
+    def _need_bar(self, name: str, steps: int) -> None:
+        if self._bar is None:
+            total = steps * self._runs
+            self._bar = _tqdm()(desc=name, total=total, unit="step", leave=False, file=sys.stderr)
+
+    def finished(self, name: str, says: str) -> None:
+        """Take note of a finished run, and of what came of it."""
         self._done += 1
         if not self._quiet and not self._with_bar:
-            share = f"{100 * result.accuracy:.1f}% correct"
-            print(f"{self._done} of {self._runs}  {result.name}: {share}", file=sys.stderr, flush=True)
+            print(f"{self._done} of {self._runs}  {name}: {says}", file=sys.stderr, flush=True)
 
     def close(self) -> None:
         """Remove the bar."""

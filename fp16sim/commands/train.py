@@ -1,4 +1,7 @@
-"""``fp16sim train``: one network trained in float32 and, under loss scalers, in float16, side by side."""
+"""``fp16sim train``: one network trained in float32 and, under loss scalers, in float16, side by side.
+
+With ``--model`` it trains a model of the reader's choice: `model_runs.py`.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import shlex
 import sys
 import textwrap
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from fp16sim.commands import Failure, Misuse, write_out
 from fp16sim.commands.progress import Progress
@@ -19,41 +22,108 @@ if TYPE_CHECKING:
     from fp16sim.report.html import Setting
     from fp16sim.training.results import RunResult, RunSpec
 
-__all__ = ["add_arguments", "run"]
+__all__ = ["add_arguments", "output_folder", "run"]
 
 FOLDER = "runs/digits"
 EPOCHS = 12
 INTERRUPTED = "interrupted"
+EPOCHS_AND_REPORT = ("epochs", "no_report")
+MODEL_OPTIONS = ("policy", "steps", "lr", "datapath", "measure", "save_every", "resume")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what ``train`` takes."""
-    parser.add_argument("--out", default=FOLDER, metavar="DIR", help=f"where results go (default {FOLDER})")
-    parser.add_argument("--seed", type=int, default=0, help="of weights, images and their order (default 0)")
+    parser.epilog = (
+        "Without --model: the digit classifier in float32 and in float16, with a report. With --model: any model under "
+        "any policies and scalers; each --scaler belongs to the --policy before it."
+    )
+    parser.set_defaults(order=())
+    parser.add_argument("--model", metavar="NAME", help="train this model; --list names them")
+    parser.add_argument("--list", action="store_true", help="list the models and leave")
     parser.add_argument(
-        "--epochs", type=int, default=EPOCHS, help=f"passes over the training images (default {EPOCHS})"
+        "--out", metavar="DIR", help=f"where results go (default {FOLDER}; with --model runs/NAME)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, help="of the weights and of the order of the data (default 0)"
     )
     parser.add_argument(
         "--scaler",
-        action="append",
+        action=_InOrder,
         metavar="NAME[,KEY=VALUE...]",
-        help="a loss scaler to compare with float32: none, static,scale=8, torch,init_scale=2**16, ...; "
-        "repeat it for more (default: one of each kind)",
-    )
-    parser.add_argument(
-        "--no-report", action="store_true", help="write results.json, no page and no pictures"
+        help="a loss scaler: none, static,scale=8, torch,init_scale=2**16, ...; repeat it for more. Without --model "
+        "each is compared with float32 (default: one of each kind); with it, one run each (default: torch for float16 "
+        "policies, none for others)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     parser.add_argument("--quiet", action="store_true", help="show no progress, and the table alone")
+    alone = parser.add_argument_group("without --model")
+    alone.add_argument("--epochs", type=int, help=f"passes over the training images (default {EPOCHS})")
+    alone.add_argument("--no-report", action="store_true", help="write results.json, no page and no pictures")
+    chosen = parser.add_argument_group("with --model")
+    chosen.add_argument(
+        "--policy",
+        action=_InOrder,
+        metavar="NAME",
+        help="float32, float16, mixed_float16 (default), mixed_bfloat16 or float64; repeat it for more runs",
+    )
+    chosen.add_argument("--steps", type=int, metavar="N", help="of the whole run (default: the model's)")
+    chosen.add_argument("--lr", type=float, metavar="X", help="learning rate (default: the model's)")
+    chosen.add_argument(
+        "--datapath",
+        metavar="NAME",
+        help="how products and convolutions accumulate: float32, a100, h100, ...",
+    )
+    chosen.add_argument(
+        "--measure",
+        action="store_true",
+        help="also measure what float16 takes from activation gradients (slower)",
+    )
+    chosen.add_argument(
+        "--save-every", type=int, metavar="N", help="save the state every N steps, not only at the end"
+    )
+    chosen.add_argument(
+        "--resume", action="store_true", help="go on from the saved state, with the same bits"
+    )
+
+
+class _InOrder(argparse.Action):
+    """Collects options in the order in which they were typed."""
+
+    def __call__(self, parser: Any, namespace: argparse.Namespace, values: Any, *_: Any) -> None:
+        namespace.order = (*namespace.order, (self.dest, values))
 
 
 def run(args: argparse.Namespace) -> int:
-    """Train, write results.json after every run, print the table, write the report."""
+    """Train what was asked for."""
     if not 0 <= args.seed < 2**64:
         raise Misuse(
             f"--seed {args.seed}: random streams are numbered from 0 to 2**64 - 1; choose one of them"
         )
-    folder = _folder(args.out)
+    if args.list or args.model is not None:
+        from fp16sim.commands.model_runs import list_models, run_model
+
+        _refuse(args, "without", EPOCHS_AND_REPORT)
+        return list_models() if args.list else run_model(args)
+    _refuse(args, "with", MODEL_OPTIONS)
+    return _compare_on_digits(args)
+
+
+def _refuse(args: argparse.Namespace, which: str, options: Sequence[str]) -> None:
+    typed = {name for name, _ in args.order} | {
+        name for name, value in vars(args).items() if value is not None and value is not False
+    }
+    for name in options:
+        if name in typed:
+            option = f"--{name.replace('_', '-')}"
+            remedy = f"name a model, or leave {option} out" if which == "with" else "leave one of them out"
+            raise Misuse(f"{option} goes {which} --model: {remedy}")
+
+
+def _compare_on_digits(args: argparse.Namespace) -> int:
+    """Train, write results.json after every run, print the table, write the report."""
+    args.epochs = EPOCHS if args.epochs is None else args.epochs
+    args.scaler = [value for _, value in args.order] or None
+    folder = output_folder(args.out, FOLDER)
     from fp16sim.emulator.backends import compilations
     from fp16sim.report.files import remove_files, write_atomically
     from fp16sim.report.pictures import REPORT_FILES
@@ -75,7 +145,7 @@ def run(args: argparse.Namespace) -> int:
                     remove_files(folder, REPORT_FILES)
                 finished.append(result)
                 write_atomically(folder / "results.json", results_to_json(finished))
-                progress.finished(result)
+                progress.finished(result.name, f"{100 * result.accuracy:.1f}% correct")
     except KeyboardInterrupt:
         stopped = INTERRUPTED
     except (ValueError, ArithmeticError, MemoryError) as error:
@@ -96,17 +166,18 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _folder(out: str) -> Path:
+def output_folder(out: str | None, default: str) -> Path:
+    """Make the folder for results, and see that they can be written."""
     from fp16sim.report.files import prepare_folder
     from fp16sim.report.pictures import REPORT_FILES
 
-    if not out.strip():
-        raise Misuse(f"--out {out!r}: results go into a folder; name one, such as --out {FOLDER}")
+    if out is not None and not out.strip():
+        raise Misuse(f"--out {out!r}: results go into a folder; name one, such as --out {default}")
     # The folder above is made for the default only: a path that someone typed may hold a typing error.
-    if out == FOLDER:
-        Path(out).parent.mkdir(exist_ok=True)
+    if out in (None, default):
+        Path(default).parent.mkdir(exist_ok=True)
     try:
-        folder = prepare_folder(out)
+        folder = prepare_folder(default if out is None else out)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise Misuse(f"--out: {error}") from error
     except OSError as error:

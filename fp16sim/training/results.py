@@ -13,7 +13,7 @@ from typing import Any
 
 from fp16sim.recording.histogram import Histogram, Shares
 
-__all__ = ["Run", "RunResult", "RunSpec", "Step", "results_from_json", "results_to_json"]
+__all__ = ["Run", "RunResult", "RunSpec", "Step", "plain", "results_from_json", "results_to_json"]
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ class RunResult:
     def to_dict(self) -> dict[str, Any]:
         """Give plain data: the history by columns, numbers that JSON lacks as text ("NaN", "Infinity")."""
         columns = {
-            column.name: [_plain(getattr(step, column.name)) for step in self.history]
+            column.name: [plain(getattr(step, column.name)) for step in self.history]
             for column in fields(Step)
         }
         return {
@@ -134,9 +134,9 @@ class RunResult:
             "policy": self.policy,
             "scaler": self.scaler,
             "history": columns,
-            "accuracy": _plain(self.accuracy),
-            "shares": {key: _plain(value) for key, value in vars(self.shares).items()},
-            "final_scale": _plain(self.final_scale),
+            "accuracy": plain(self.accuracy),
+            "shares": {key: plain(value) for key, value in vars(self.shares).items()},
+            "final_scale": plain(self.final_scale),
             "skipped": self.skipped,
             "digest": self.digest,
             "histogram": self.histogram.to_dict(),
@@ -189,7 +189,7 @@ def results_from_json(text: str) -> list[RunResult]:
     return [RunResult.from_dict(data) for data in json.loads(text)]
 
 
-def _plain(value: float | int | bool) -> float | int | bool | str:
+def plain(value: float | int | bool) -> float | int | bool | str:
     """Replace a float that JSON cannot write by text that float() reads."""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
@@ -197,5 +197,5 @@ def _plain(value: float | int | bool) -> float | int | bool | str:
 
 
 def _read(kind: Any, value: Any) -> Any:
-    """Undo :func:`_plain`, given the annotation of the field."""
+    """Undo :func:`plain`, given the annotation of the field."""
     return float(value) if kind == "float" else value

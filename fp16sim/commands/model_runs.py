@@ -1,0 +1,311 @@
+"""``fp16sim train --model``: one recipe under the policies and scalers that were asked for, saved and resumed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import shlex
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fp16sim.commands import Failure, Misuse, write_out
+from fp16sim.commands.progress import Progress
+
+if TYPE_CHECKING:
+    from fp16sim.autograd.policy import Policy
+    from fp16sim.training.loop import Loop
+    from fp16sim.training.recipes import Recipe
+    from fp16sim.training.results import RunSpec
+
+__all__ = ["list_models", "run_model"]
+
+DEFAULT_POLICY = "mixed_float16"
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one run came to, as results.json holds it."""
+
+    name: str
+    policy: str
+    scaler: str
+    folder: str
+    steps: int
+    applied: int
+    skipped: int
+    loss: float
+    metric: str
+    value: float
+    final_scale: float
+    digest: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give plain data, numbers that JSON lacks as text."""
+        from fp16sim.training.results import plain
+
+        return {name: plain(value) for name, value in asdict(self).items()}
+
+
+def list_models() -> int:
+    """Print the models that there are recipes for."""
+    from fp16sim.training.recipes import RECIPES
+
+    width = max(map(len, RECIPES))
+    write_out(
+        "".join(
+            f"{name.ljust(width)}  {each.summary}; {each.steps} steps, measured by {each.metric}\n"
+            for name, each in RECIPES.items()
+        )
+    )
+    return 0
+
+
+def run_model(args: argparse.Namespace) -> int:
+    """Train the runs one after the other, save each, write results.json after every run, print the table."""
+    from fp16sim.commands.train import output_folder
+    from fp16sim.emulator.backends import compilations
+    from fp16sim.training.files import write_atomically
+    from fp16sim.training.interrupts import deferred_interrupt
+
+    recipe = _recipe(args.model)
+    steps = _checked(args, recipe)
+    specs = _specs(args.order)
+    policies = {spec.policy: _policy(spec.policy, args.datapath) for spec in specs}
+    default = f"runs/{recipe.name}"
+    _look_into(Path(default if args.out is None else args.out), specs, args.resume)
+    folder = output_folder(args.out, default)
+    progress = Progress(len(specs), quiet=args.quiet)
+    finished: list[Outcome] = []
+    stopped = ""
+    try:
+        with compilations(progress.compiling), deferred_interrupt() as interrupted:
+            for spec in specs:
+                loop = _loop(args, recipe, policies[spec.policy], spec, steps, folder)
+                progress.skip(spec.name, len(loop.history), steps)
+                for step in loop:
+                    progress.step(spec, step, steps)
+                    if interrupted():
+                        path = loop.save().parent
+                        raise Failure(
+                            f"interrupted: step {step.step} of {steps} is saved in {path}; go on with {_again(args)}"
+                        )
+                finished.append(_outcome(recipe, policies[spec.policy], spec, loop, folder))
+                write_atomically(folder / "results.json", _as_json(args, recipe, steps, finished, len(specs)))
+                progress.finished(spec.name, _says(finished[-1]))
+    except KeyboardInterrupt:  # a second Ctrl-C, or none could be put off
+        stopped = f"interrupted; what was saved before goes on with {_again(args)}"
+    except (ValueError, ArithmeticError, MemoryError, RuntimeError) as error:
+        stopped = f"{specs[len(finished)].name}: {error}"
+    finally:
+        progress.close()
+    if stopped and not finished:
+        raise Failure(stopped)
+    write_out(_summary(args, recipe, steps, finished, len(specs), folder) + "\n")
+    if stopped:
+        raise Failure(f"{stopped}: {len(finished)} of {len(specs)} runs are finished and kept in {folder}")
+    return 0
+
+
+def _recipe(name: str) -> Recipe:
+    from fp16sim.emulator.formats import nearest_name
+    from fp16sim.training.recipes import RECIPES
+
+    if name not in RECIPES:
+        raise Misuse(f"unknown model {name!r}: {nearest_name(name, list(RECIPES))}")
+    return RECIPES[name]
+
+
+def _checked(args: argparse.Namespace, recipe: Recipe) -> int:
+    """Refuse numbers that cannot be, and give the number of steps."""
+    for option, value in (("--steps", args.steps), ("--save-every", args.save_every)):
+        if value is not None and value < 1:
+            raise Misuse(f"{option} {value}: it counts steps; choose 1 or more")
+    if args.lr is not None and not 0 <= args.lr < math.inf:
+        raise Misuse(f"--lr {args.lr}: a learning rate is finite and not negative; try 0.05")
+    return recipe.steps if args.steps is None else int(args.steps)
+
+
+def _specs(order: Sequence[tuple[str, str]]) -> list[RunSpec]:
+    """Make the runs from what was typed: each scaler belongs to the policy before it, the first ones to the first."""
+    from fp16sim.training.results import RunSpec
+
+    groups: list[tuple[str, list[str]]] = []
+    early: list[str] = []
+    for option, value in order:
+        text = "".join(value.split())
+        if option == "policy":
+            groups.append((text, []))
+        else:
+            (groups[-1][1] if groups else early).append(text)
+    groups = groups or [(DEFAULT_POLICY, [])]
+    groups[0][1][:0] = early
+    pairs = [(policy, scaler) for policy, scalers in groups for scaler in scalers or [_usual_scaler(policy)]]
+    return [RunSpec(f"{policy} {scaler}", policy, scaler) for policy, scaler in dict.fromkeys(pairs)]
+
+
+def _usual_scaler(policy: str) -> str:
+    return "torch" if _policy(policy, None).compute == "float16" else "none"
+
+
+def _policy(name: str, datapath: str | None) -> Policy:
+    from fp16sim.autograd.policy import Policy
+
+    try:
+        return Policy(name) if datapath is None else Policy(name, matmul=datapath)
+    except (ValueError, TypeError) as error:
+        raise Misuse(str(error)) from error
+
+
+def _look_into(folder: Path, specs: Sequence[RunSpec], resume: bool) -> None:
+    """Check the scalers; refuse to resume nothing, and to write over what is unfinished."""
+    from fp16sim.scaling.registry import parse
+    from fp16sim.training.saving import STATE_FILE, read_run
+
+    for spec in specs:
+        try:
+            parse(spec.scaler)
+        except ValueError as error:
+            raise Misuse(str(error)) from error
+    there = [path for spec in specs if ((path := _place(folder, spec)) / STATE_FILE).exists()]
+    if resume and not there:
+        names = ", ".join(_place(folder, spec).name for spec in specs)
+        raise Misuse(
+            f"--resume: {folder} holds no saved run ({names}); name its folder, or begin without --resume"
+        )
+    if resume:
+        return
+    for path in there:
+        try:
+            saved = read_run(path)
+        except ValueError:
+            continue  # damaged: nothing is lost when it is replaced
+        if not saved.finished:
+            raise Misuse(
+                f"--out: {path} was saved at step {len(saved.history)} of {saved.steps}; --resume goes on from there; "
+                "or remove it, or name another folder"
+            )
+
+
+def _place(folder: Path, spec: RunSpec) -> Path:
+    return folder / f"{spec.policy}-{spec.scaler}".replace("**", "^")
+
+
+def _loop(
+    args: argparse.Namespace, recipe: Recipe, policy: Policy, spec: RunSpec, steps: int, folder: Path
+) -> Loop:
+    from fp16sim.training.fit import fit_steps
+
+    model = recipe.build(args.seed)
+    optimizer = recipe.optimizer(model)
+    schedule, base = recipe.schedule, optimizer.lr
+    if args.lr is not None:
+        optimizer.lr = args.lr
+        if schedule is not None:  # the same shape, with another height
+            factor, shape = args.lr / base, schedule
+            schedule = lambda applied: shape(applied) * factor  # noqa: E731
+    try:
+        return fit_steps(
+            model,
+            recipe.data(args.seed),
+            optimizer=optimizer,
+            steps=steps,
+            policy=policy,
+            scaler=spec.scaler,
+            loss_function=recipe.loss_function,
+            clip_norm=recipe.clip_norm,
+            schedule=schedule,
+            measure=args.measure,
+            save_to=_place(folder, spec),
+            save_every=args.save_every,
+            resume=args.resume,
+        )
+    except (ValueError, TypeError) as error:
+        raise Misuse(str(error)) from error
+
+
+def _outcome(recipe: Recipe, policy: Policy, spec: RunSpec, loop: Loop, folder: Path) -> Outcome:
+    from fp16sim.scaling.protocol import single_scale
+    from fp16sim.training.digest import digest
+
+    applied = sum(step.applied for step in loop.history)
+    return Outcome(
+        name=spec.name,
+        policy=spec.policy,
+        scaler=spec.scaler,
+        folder=str(_place(folder, spec)),
+        steps=len(loop.history),
+        applied=applied,
+        skipped=len(loop.history) - applied,
+        loss=loop.history[-1].loss,
+        metric=recipe.metric,
+        value=recipe.evaluate(loop.model, policy),
+        final_scale=single_scale(loop.scaler),
+        digest=digest(loop.model, loop.history),
+    )
+
+
+def _says(outcome: Outcome) -> str:
+    from fp16sim.report.tables import percent
+
+    return (
+        f"{percent(outcome.value)} correct" if outcome.metric == "accuracy" else f"loss {outcome.value:.4f}"
+    )
+
+
+def _again(args: argparse.Namespace) -> str:
+    """Write the command that goes on."""
+    words = ["fp16sim", "train", "--model", args.model]
+    for name, value in args.order:
+        words += [f"--{name}", value]
+    for name in ("steps", "lr", "datapath", "save_every", "out", "seed"):
+        value = getattr(args, name)
+        if value not in (None, 0) or (name == "lr" and value is not None):
+            words += [f"--{name.replace('_', '-')}", str(value)]
+    return shlex.join([*words, *(["--measure"] if args.measure else []), "--resume"])
+
+
+def _fields(
+    args: argparse.Namespace, recipe: Recipe, steps: int, runs: Sequence[Outcome], of: int
+) -> dict[str, Any]:
+    return {
+        "model": recipe.name,
+        "seed": args.seed,
+        "steps": steps,
+        "lr": args.lr,
+        "datapath": args.datapath,
+        "complete": len(runs) == of,
+        "runs": [outcome.to_dict() for outcome in runs],
+    }
+
+
+def _as_json(args: argparse.Namespace, recipe: Recipe, steps: int, runs: Sequence[Outcome], of: int) -> str:
+    return json.dumps(_fields(args, recipe, steps, runs, of), indent=2, allow_nan=False) + "\n"
+
+
+def _summary(
+    args: argparse.Namespace, recipe: Recipe, steps: int, runs: Sequence[Outcome], of: int, folder: Path
+) -> str:
+    from fp16sim.report.tables import percent, power_of_two, text_table
+
+    if args.json:
+        return _as_json(args, recipe, steps, runs, of).rstrip()
+    measured = "accuracy" if recipe.metric == "accuracy" else "test loss"
+    header = ("run", "steps", "applied", "skipped", "final loss", measured, "final scale", "digest")
+    cells = [
+        (
+            each.name,
+            str(each.steps),
+            str(each.applied),
+            str(each.skipped),
+            f"{each.loss:.4f}",
+            percent(each.value) if each.metric == "accuracy" else f"{each.value:.4f}",
+            "-" if each.scaler == "none" else power_of_two(each.final_scale),
+            each.digest[:12],
+        )
+        for each in runs
+    ]
+    table = text_table(header, cells)
+    return table if args.quiet else f"{table}\n\nResults: {folder / 'results.json'}, states beside it"
