@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 import fp16sim as fs
-from fp16sim.emulator import float32_functions, one_argument
+from fp16sim.emulator import backends, float32_functions, one_argument
 from fp16sim.emulator.backends import products, unfolding
 from fp16sim.emulator.rounding import MODES
 
@@ -71,6 +71,12 @@ def parts(threads: int) -> dict[str, list[np.ndarray]]:
         "float32_functions": [
             np.where(np.isnan(y), np.float32(0), y).view(np.uint8)
             for y in (float32_functions.exp(singles), float32_functions.log(np.abs(singles)))
+        ],
+        "real_functions": [
+            np.asarray(backends.current().real_function(name, *given)).view(np.uint8)
+            for name in (*float32_functions.FLOAT32_FUNCTIONS, "pow")
+            for given in ((singles, singles[::-1].copy()), (doubles[:4000], doubles[4000:8000]))
+            for given in (given[: 1 + (name == "pow")],)
         ],
         "matmul": [
             in_pieces(lambda rows, path=path: fs.matmul(rows, right, path), (left,), threads)

@@ -6,8 +6,6 @@ Every loop takes contiguous float32 arrays and leaves float32 encodings in a uin
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from fp16sim.emulator.kernels import float32_constants as c
@@ -238,7 +236,7 @@ def _circular_loop(a, out, table, ahead):
                 (bits_of(choose(small, 1.0, x)) & _FRACTION) | (1046 << 52)
             )  # in [2^23, 2^24)
             first = significand * pieces[0, i]
-            first = first - 4.0 * math.floor(first / 4.0)
+            first = first - 4.0 * np.floor(first / 4.0)
             second = significand * pieces[1, i]
             t = (first + second) + INTEGER
             whole = t - INTEGER
@@ -276,14 +274,14 @@ def pow_loop(a, b, out):
         power = np.float64(b[i])
         magnitude = abs(base)
         size = abs(power)
-        whole = math.floor(power) == power
+        whole = np.floor(power) == power
         half = power / 2.0
-        odd = whole & (size < 2.0**53) & (math.floor(half) * 2.0 != power)
+        odd = whole & (size < 2.0**53) & (np.floor(half) * 2.0 != power)
         usual = (magnitude > 0.0) & (magnitude < INFINITY) & (size < INFINITY)
         safe_base = choose(usual, magnitude, 1.0)
         safe_power = choose(usual, power, 0.0)
         result = exp(clip(safe_power * log(safe_base), -200.0, 200.0))
-        simple = usual & (size <= 32.0) & (math.floor(2.0 * power) == 2.0 * power)
+        simple = usual & (size <= 32.0) & (np.floor(2.0 * power) == 2.0 * power)
         result = choose(simple, power_of_halves(safe_base, choose(simple, power, 0.0)), result)
         grows = ((magnitude > 1.0) & (power > 0.0)) | ((magnitude < 1.0) & (power < 0.0))
         limit = choose(grows, INFINITY, 0.0)
