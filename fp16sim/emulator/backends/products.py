@@ -88,10 +88,12 @@ def sums(
 ) -> tuple[Array, Counts | None]:
     """Sum (outer, n, inner) over n from +0: encodings of the result's format, and counts if wanted."""
     outer, n, inner = a.shape
-    if not counting and (loop := _loop(accumulate.SUMS, fmt, path)):
-        total = np.empty((outer, inner), path.start_format.uint)
-        loop(np.ascontiguousarray(a), total)
-        return _delivered(total, path.start_format, out_format, convert), None
+    if not counting:
+        for result in (out_format, path.start_format):
+            if loop := _loop(accumulate.SUMS, fmt, path, result):
+                total = np.empty((outer, inner), result.uint)
+                loop(np.ascontiguousarray(a), total)
+                return _delivered(total, result, out_format, convert), None
     out = np.empty((outer * inner, 1), out_format.uint)
     rows = np.swapaxes(a, 1, 2).reshape(outer * inner, n)
     counts = dot.dot_products(rows, None, None, out, rules_of(path, fmt, out_format))
@@ -105,7 +107,7 @@ def sums_of_squares(
     inner = path.start_format
     if fast_kind(fmt, path) in ("", "tensor core", "float16_fma"):
         return None
-    loop = accumulate.SUMS[inner.name, inner.name]
+    loop = accumulate.SUMS[inner.name, inner.name, inner.name]
     if inner == binary16:
         squares = np.empty(a.shape, np.uint16)
         flat = np.ascontiguousarray(a).reshape(-1)
@@ -124,7 +126,7 @@ def cumulative_sums(
     a: Array, fmt: Format, path: Datapath, out_format: Format, convert: Convert
 ) -> Array | None:
     """Sum every beginning of (outer, n, inner) along n, if a kernel does that in one pass."""
-    loop = _loop(accumulate.CUMULATIVE_SUMS, fmt, path)
+    loop = _loop(accumulate.CUMULATIVE_SUMS, fmt, path, path.start_format)
     if loop is None:
         return None
     total = np.empty(a.shape, path.start_format.uint)
@@ -136,7 +138,7 @@ def index_sums(
     a: Array, index: Array, size: int, fmt: Format, path: Datapath, out_format: Format, convert: Convert
 ) -> Array | None:
     """Sum the rows of (n, inner) that have the same index, if a kernel does that in one pass."""
-    loop = _loop(accumulate.INDEX_SUMS, fmt, path)
+    loop = _loop(accumulate.INDEX_SUMS, fmt, path, path.start_format)
     if loop is None:
         return None
     total = np.empty((size, a.shape[1]), path.start_format.uint)
@@ -144,21 +146,22 @@ def index_sums(
     return _delivered(total, path.start_format, out_format, convert)
 
 
-_ADDING: dict[tuple[int, int, int], tuple[Any, tuple[Any, ...]]] = {}
+_ADDING: dict[tuple[int, int, int, int], tuple[Any, tuple[Any, ...]]] = {}
 
 
-def _loop(loops: dict[tuple[str, str], Any], fmt: Format, path: Datapath) -> Any:
+def _loop(loops: dict[tuple[str, str, str], Any], fmt: Format, path: Datapath, result: Format) -> Any:
     """Choose the loop that adds terms of the format in order, if the datapath does and there is one.
 
     They are remembered as tiles are.
     """
-    key = id(loops), id(fmt), id(path)
+    key = id(loops), id(fmt), id(path), id(result)
     if key not in _ADDING:
-        inner = path.start_format
-        known = is_built_in(fmt) and is_built_in(inner) and path.adds_in_order
+        formats = fmt, path.start_format, result
+        known = path.adds_in_order and all(map(is_built_in, formats))
+        loop = loops.get((fmt.name, path.start_format.name, result.name)) if known else None
         if len(_ADDING) > 256:
             _ADDING.clear()
-        _ADDING[key] = loops.get((fmt.name, inner.name)) if known else None, (fmt, path)
+        _ADDING[key] = loop, (fmt, path, result)
     return _ADDING[key][0]
 
 

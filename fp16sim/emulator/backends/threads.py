@@ -26,7 +26,14 @@ def _processors() -> int:
 _count = _processors()
 _pool: ThreadPoolExecutor | None = None
 _lock = threading.Lock()
-_here = threading.local()
+
+
+class _Here(threading.local):
+    inside = False
+    """Whether this thread is one of the pool."""
+
+
+_here = _Here()
 
 
 def set_threads(n: int | None = None) -> int:
@@ -68,7 +75,7 @@ def set_threads(n: int | None = None) -> int:
 
 def threads() -> int:
     """Give the number of threads that work may be divided among: 1 inside a thread of the pool."""
-    return 1 if getattr(_here, "inside", False) else _count
+    return 1 if _here.inside else _count
 
 
 def run(tasks: Sequence[Callable[[], T]]) -> list[T]:

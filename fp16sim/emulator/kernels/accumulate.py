@@ -19,8 +19,8 @@ _STRIP = 1024
 # Loops run over slices, whose indices cannot be negative: LLVM makes vectors of them then.
 
 
-def make_sum(source, target, carrier):
-    """Write the loop that sums (outer, n, inner) over n into (outer, inner)."""
+def make_sum(source, target, result, carrier):
+    """Write the loop that sums (outer, n, inner) over n into (outer, inner), each sum rounded to `result` last."""
 
     @jit
     def sum_axis(a, out):
@@ -34,15 +34,15 @@ def make_sum(source, target, carrier):
                     second = rounded(target, second + number(source, a[o + 1, k, 0]))
                     third = rounded(target, third + number(source, a[o + 2, k, 0]))
                     fourth = rounded(target, fourth + number(source, a[o + 3, k, 0]))
-                out[o, 0] = encoded(target, first)
-                out[o + 1, 0] = encoded(target, second)
-                out[o + 2, 0] = encoded(target, third)
-                out[o + 3, 0] = encoded(target, fourth)
+                out[o, 0] = encoded(result, first)
+                out[o + 1, 0] = encoded(result, second)
+                out[o + 2, 0] = encoded(result, third)
+                out[o + 3, 0] = encoded(result, fourth)
             for o in range(whole, outer):
                 total = carrier(0)
                 for k in range(n):
                     total = rounded(target, total + number(source, a[o, k, 0]))
-                out[o, 0] = encoded(target, total)
+                out[o, 0] = encoded(result, total)
         else:
             strip = np.empty(min(_STRIP, inner), carrier)
             for o in range(outer):
@@ -55,7 +55,7 @@ def make_sum(source, target, carrier):
                         for i in range(terms.size):
                             totals[i] = rounded(target, totals[i] + number(source, terms[i]))
                     for i in range(results.size):
-                        results[i] = encoded(target, totals[i])
+                        results[i] = encoded(result, totals[i])
 
     return sum_axis
 
@@ -99,7 +99,13 @@ _WAYS = {
     ("binary32", "binary32"): (NATIVE, NATIVE, np.float32),
     ("binary64", "binary64"): (NATIVE, NATIVE, np.float64),
 }
-SUMS = {formats: make_sum(*way) for formats, way in _WAYS.items()}
-CUMULATIVE_SUMS = {formats: make_cumulative_sum(*way) for formats, way in _WAYS.items()}
-INDEX_SUMS = {formats: make_index_sum(*way) for formats, way in _WAYS.items()}
-"""Loops by the formats of the terms and of the accumulator, whose encodings they give."""
+SUMS = {
+    (terms, total, total): make_sum(source, target, target, carrier)
+    for (terms, total), (source, target, carrier) in _WAYS.items()
+} | {
+    ("binary16", "binary32", "binary16"): make_sum(HALF, NATIVE, HALF, np.float32),
+    ("bfloat16", "binary32", "bfloat16"): make_sum(BRAIN, NATIVE, BRAIN, np.float32),
+}
+CUMULATIVE_SUMS = {(*formats, formats[1]): make_cumulative_sum(*way) for formats, way in _WAYS.items()}
+INDEX_SUMS = {(*formats, formats[1]): make_index_sum(*way) for formats, way in _WAYS.items()}
+"""Loops by the formats of the terms, of the accumulator and of the result, whose encodings they give."""
