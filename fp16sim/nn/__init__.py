@@ -1,9 +1,24 @@
 """Layers and losses, one kind a file."""
 
+from fp16sim.nn.activations import (
+    GELU,
+    LeakyReLU,
+    LogSoftmax,
+    ReLU,
+    Sigmoid,
+    SiLU,
+    Softmax,
+    Softplus,
+    Tanh,
+)
+from fp16sim.nn.attention import MultiheadAttention
 from fp16sim.nn.capture import capture_outputs
 from fp16sim.nn.convolution import Conv1d, Conv2d, Conv3d
+from fp16sim.nn.dropout import Dropout
+from fp16sim.nn.embedding import Embedding
+from fp16sim.nn.flatten import Flatten
 from fp16sim.nn.linear import Linear
-from fp16sim.nn.loss import CrossEntropyLoss
+from fp16sim.nn.loss import BCEWithLogitsLoss, CrossEntropyLoss, MSELoss, NLLLoss
 from fp16sim.nn.module import Module
 from fp16sim.nn.normalization import BatchNorm1d, BatchNorm2d, BatchNorm3d, GroupNorm, LayerNorm, RMSNorm
 from fp16sim.nn.pooling import (
@@ -17,16 +32,18 @@ from fp16sim.nn.pooling import (
     MaxPool2d,
     MaxPool3d,
 )
-from fp16sim.nn.relu import ReLU
 from fp16sim.nn.sequential import Sequential
+from fp16sim.nn.transformer import TransformerBlock
 
 __all__ = [
+    "GELU",
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
     "AdaptiveAvgPool3d",
     "AvgPool1d",
     "AvgPool2d",
     "AvgPool3d",
+    "BCEWithLogitsLoss",
     "BatchNorm1d",
     "BatchNorm2d",
     "BatchNorm3d",
@@ -34,15 +51,29 @@ __all__ = [
     "Conv2d",
     "Conv3d",
     "CrossEntropyLoss",
+    "Dropout",
+    "Embedding",
+    "Flatten",
     "GroupNorm",
     "LayerNorm",
+    "LeakyReLU",
     "Linear",
+    "LogSoftmax",
+    "MSELoss",
     "MaxPool1d",
     "MaxPool2d",
     "MaxPool3d",
     "Module",
+    "MultiheadAttention",
+    "NLLLoss",
     "RMSNorm",
     "ReLU",
     "Sequential",
+    "SiLU",
+    "Sigmoid",
+    "Softmax",
+    "Softplus",
+    "Tanh",
+    "TransformerBlock",
     "capture_outputs",
 ]
