@@ -123,7 +123,7 @@ def _quotients(
 def _compare(position: int, gradient: Array, quotients: Array, rtol: float, atol: float) -> None:
     with np.errstate(invalid="ignore"):
         excess = np.abs(gradient - quotients) - (atol + rtol * np.abs(quotients))
-    excess[np.isnan(excess)] = np.inf
+    excess = np.where(np.isnan(excess), np.inf, excess)
     if excess.size and excess.max() > 0:
         worst = np.unravel_index(int(np.argmax(excess)), excess.shape)
         index = tuple(int(i) for i in worst)

@@ -1,0 +1,108 @@
+"""Rounded steps on single numbers by the definition, for tests that walk through an operation as its docstring says.
+
+Nothing here knows of arrays, broadcasting or tapes. Steps run on the definition (`use_backend("reference")`), except
+for functions of float32 values, whose definition is the fixed sequence itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+import fp16sim as fs
+from fp16sim.emulator import float32_functions
+from fp16sim.emulator.backends import use_backend
+
+FLOAT16, BFLOAT16, FLOAT32 = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
+NARROW_AND_SINGLE = [FLOAT16, BFLOAT16, FLOAT32]
+
+
+def same_bits(found: Any, expected: Any) -> None:
+    """Compare dtype, shape and every bit."""
+    assert found.dtype == expected.dtype
+    assert found.shape == expected.shape
+    kind = f"u{found.dtype.itemsize}"
+    np.testing.assert_array_equal(
+        np.ascontiguousarray(found).view(kind), np.ascontiguousarray(expected).view(kind)
+    )
+
+
+class Steps:
+    """Rounded steps in one format; numbers are NumPy scalars of its dtype."""
+
+    def __init__(self, dtype: Any) -> None:
+        self.dtype = np.dtype(dtype)
+
+    def number(self, value: float) -> Any:
+        """Round a Python number once."""
+        return np.asarray(fs.round_to(np.float64(value), self.dtype))[()]
+
+    def _call(self, function: Any, *operands: Any) -> Any:
+        with use_backend("reference"):
+            return np.asarray(function(*(np.asarray(x) for x in operands)))[()]
+
+    def add(self, a: Any, b: Any) -> Any:
+        return self._call(fs.add, a, b)
+
+    def subtract(self, a: Any, b: Any) -> Any:
+        return self._call(fs.subtract, a, b)
+
+    def multiply(self, a: Any, b: Any) -> Any:
+        return self._call(fs.multiply, a, b)
+
+    def divide(self, a: Any, b: Any) -> Any:
+        return self._call(fs.divide, a, b)
+
+    def sqrt(self, a: Any) -> Any:
+        return self._call(fs.sqrt, a)
+
+    def rounded(self, a: Any) -> Any:
+        """Round a number of another format to this one."""
+        return a if a.dtype == self.dtype else np.asarray(fs.round_to(np.asarray(a), self.dtype))[()]
+
+    def function(self, name: str, a: Any) -> Any:
+        if self.dtype == FLOAT16:
+            return self._call(getattr(fs, name), a)
+        with np.errstate(all="ignore"):
+            return self.rounded(np.asarray(getattr(float32_functions, name)(np.float32(a)))[()])
+
+    def power(self, a: Any, exponent: float) -> Any:
+        with np.errstate(all="ignore"):
+            wide = float32_functions.pow(np.asarray(np.float32(a)), np.asarray(exponent, np.float32))
+        return self.rounded(np.asarray(wide)[()])
+
+    def sum(self, values: Iterable[Any], accumulator: Any) -> Any:
+        """Add in order from +0 in the accumulator's format, then round once."""
+        inner = Steps(accumulator)
+        total = inner.number(0.0)
+        for value in values:
+            total = inner.add(total, inner.dtype.type(value))
+        return self.rounded(total)
+
+
+def interesting(dtype: Any, seed: int, count: int) -> Any:
+    """Zeros, subnormals, the largest values, infinities, NaN, and drawn values over many binades."""
+    info = ml_dtypes.finfo(dtype)
+    tiny, largest = float(info.smallest_subnormal), float(info.max)
+    special = [
+        0.0,
+        -0.0,
+        1.0,
+        -1.0,
+        2.0,
+        -0.5,
+        np.inf,
+        -np.inf,
+        np.nan,
+        tiny,
+        -tiny,
+        3 * tiny,
+        largest,
+        -largest,
+    ]
+    rng = np.random.default_rng(seed)
+    drawn = rng.normal(size=count) * 2.0 ** rng.integers(-8, 8, count)
+    return np.array([*special, *drawn]).astype(np.float32).astype(dtype)
