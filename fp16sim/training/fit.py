@@ -65,14 +65,14 @@ def fit(
         gradients are that much smaller.
     clip_norm, clip_value : float, optional
         To which the norm of all gradients together, and each of their elements, is limited, after the scale is
-        divided out: :func:`fp16sim.optim.clip_by_norm`, :func:`fp16sim.optim.clip_by_value`.
+        divided out: :func:`fp16sim.optim.clipping.clip_grad_norm` and `clip_grad_value`, elements first.
     accumulate : int
         Batches to a step. The loss of the step is their mean: each is divided by their number, rounded to its format
         once, and their gradients are added in order, each sum rounded to the format of the parameter. The scale stays
         while they are added; the scaler sees the sums, once.
     schedule : callable, optional
-        ``(applied_steps) -> rate``, asked before every step; it does not move on with a step that is skipped (unless
-        the scaler's `Decision.advance` says so).
+        ``(applied_steps) -> rate``, such as those of :mod:`fp16sim.optim.schedules`, asked before
+        every step; a step that is skipped does not count (unless the scaler's `Decision.advance` says so).
     measure : bool
         Whether to measure what becomes of the gradients of activations, which takes another backward pass. Without,
         the shares of each step are NaN and observers see no gradients.

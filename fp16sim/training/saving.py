@@ -10,7 +10,7 @@ import hashlib
 import io
 import json
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -113,7 +113,7 @@ def read_run(folder: str | Path) -> SavedRun:
     if not path.is_file():
         raise FileNotFoundError(f"{folder} holds no saved run ({STATE_FILE}): name the folder of one")
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
             header = json.loads(archive["header"].tobytes())
             version = header.pop("fp16sim state")
             entries = {name: archive[name] for name in archive.files} if version == VERSION else {}
@@ -156,12 +156,12 @@ def fingerprint(batch: Any) -> str:
     True
     """
     state = hashlib.sha256()
-    _hash_into(state, batch)
+    _hash_into(state, tuple(batch))
     return state.hexdigest()
 
 
 def _hash_into(state: Any, part: Any) -> None:
-    if isinstance(part, Sequence) and not isinstance(part, str):
+    if isinstance(part, tuple):
         state.update(f"{len(part)} parts\n".encode())
         for each in part:
             _hash_into(state, each)

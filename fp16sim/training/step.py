@@ -9,11 +9,12 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from fp16sim.autograd.arithmetic import DTYPES, Arithmetic, Array
+from fp16sim.autograd.arithmetic import DTYPES, Array
 from fp16sim.autograd.backward import gradients
 from fp16sim.autograd.policy import Policy, autocast
 from fp16sim.autograd.tensor import Tensor
 from fp16sim.nn import Module, capture_outputs
+from fp16sim.optim import accumulate, clip_grad_norm, clip_grad_value
 from fp16sim.scaling.protocol import observe, scale_loss, single_scale, unscale
 from fp16sim.training.data.source import check_finite
 from fp16sim.training.evaluation import model_inputs
@@ -108,7 +109,7 @@ def train_step(
     """
     scale = single_scale(scaler)
     outputs = Outputs({}, {})
-    moves: list[Array | None] = [None] * len(optimizer.parameters)
+    moves: list[Array | None] | None = None
     losses = []
     for inputs, targets in batches:
         with autocast(policy):
@@ -120,11 +121,14 @@ def train_step(
             small = small * loss_factor if loss_factor != 1.0 else small
             scaled = scale_loss(scaler, small)
         layers = outputs.named(model, captured)
+        count = len(optimizer.parameters)
         found = gradients(scaled, [*optimizer.parameters, *layers.values()])
-        moves = [_sum(*pair) for pair in zip(moves, found, strict=False)]
+        moves = accumulate(moves, found[:count])
         if measure:  # before the optimizer changes what the tape needs
-            outputs.add(layers, found[len(moves) :], small, scale)
+            outputs.add(layers, found[count:], small, scale)
 
+    if moves is None:
+        raise ValueError("a step without a batch: pass one or more")
     observation = observe(scaler, moves)
     following, decision = scaler.update(observation)
     if decision.stop:
@@ -133,8 +137,10 @@ def train_step(
         raise TypeError("a decision for each group: use it with a step that has groups")
     if decision.apply:
         steps = [None if move is None else unscale(move, decision) for move in moves]
-        if clip_value is not None or clip_norm is not None:
-            raise NotImplementedError
+        if clip_value is not None:
+            steps = clip_grad_value(steps, clip_value)
+        if clip_norm is not None:
+            steps, _ = clip_grad_norm(steps, clip_norm, arithmetic=policy.backward)
         optimizer.step(steps)
 
     shares = shares_of(outputs, scale) if measure else UNMEASURED
@@ -175,11 +181,3 @@ def _mean(losses: Sequence[float]) -> float:
     for loss in losses[1:]:  # not sum(), which corrects its rounding from Python 3.12 on
         total += loss
     return total / len(losses)
-
-
-def _sum(total: Array | None, more: Array | None) -> Array | None:
-    """Add the gradients of two micro-batches, rounded to their format once."""
-    if total is None or more is None:
-        return total if more is None else more
-    with np.errstate(all="ignore"):
-        return Arithmetic().add(total, more)

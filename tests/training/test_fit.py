@@ -278,6 +278,12 @@ def test_the_step_gives_the_gradients_that_backward_gives():
         ({"loss_factor": -1.0}, ValueError, "loss_factor=-1.0"),
         ({"steps": 0}, ValueError, "steps=0"),
         ({"steps": 2.5}, ValueError, "steps=2.5"),
+        ({"accumulate": 0}, ValueError, "accumulate=0: a step takes 1 batch or more"),
+        ({"accumulate": True}, ValueError, "accumulate=True"),
+        ({"clip_norm": 0.0}, ValueError, "clip_norm=0.0"),
+        ({"clip_value": math.nan}, ValueError, "clip_value=nan"),
+        ({"schedule": lambda applied: -1.0}, ValueError, "the schedule gave -1.0 after 0 applied steps"),
+        ({"schedule": lambda applied: "fast"}, ValueError, "the schedule gave 'fast'"),
     ],
 )
 def test_refusals(options, kind, message):
@@ -287,5 +293,101 @@ def test_refusals(options, kind, message):
 
 def test_an_optimizer_of_another_model():
     model = small()
-    with pytest.raises(ValueError, match="another model"):
+    with pytest.raises(ValueError, match=r"another model \(number 0, of shape \(16, 64\)\)"):
         fit(model, DATA, optimizer=SGD(small().parameters(), lr=0.1), steps=1)
+
+
+# --- schedules, clipping
+
+
+class Recorder:
+    """An optimizer that keeps rates and gradients, and moves nothing."""
+
+    def __init__(self, model):
+        self.parameters, self.lr = model.parameters(), 0.5
+        self.rates, self.found = [], []
+
+    def step(self, gradients=None):
+        self.rates.append(self.lr)
+        self.found.append(gradients)
+
+
+def recorded(steps=1, **options):
+    model = small()
+    optimizer = Recorder(model)
+    run = fit(model, DATA, policy="mixed_float16", optimizer=optimizer, steps=steps, **options)
+    return run, optimizer
+
+
+def test_a_schedule_holds_when_a_step_is_skipped():
+    asked = []
+
+    def schedule(applied):
+        asked.append(applied)
+        return 1.0 / (1 + applied)
+
+    run, optimizer = recorded(6, scaler="torch,init_scale=2**30,growth_interval=2", schedule=schedule)
+    applied = [step.applied for step in run.history]
+    assert applied.count(False) >= 2
+    assert asked == [sum(applied[:i]) for i in range(6)]
+    assert optimizer.rates == [1.0 / (1 + i) for i in range(applied.count(True))]
+
+
+@pytest.mark.parametrize("advance", [True, False, None])
+def test_a_schedule_follows_what_the_decision_says_of_counters(advance):
+    class Skipping:
+        scale = 1.0
+
+        def update(self, observation):
+            return self, scaling.Decision(False, 1.0, advance=advance)
+
+    asked = []
+    recorded(4, scaler=Skipping(), schedule=lambda applied: asked.append(applied) or 0.1)
+    assert asked == ([0, 1, 2, 3] if advance else [0, 0, 0, 0])
+
+
+def test_the_schedules_of_the_package_are_followed():
+    from fp16sim.optim import cosine
+
+    schedule = cosine(0.1, total=4, warmup=2)
+    _, optimizer = recorded(6, schedule=schedule)
+    assert optimizer.rates == [schedule(i) for i in range(6)]
+
+
+def test_clipping_comes_after_unscaling():
+    """The same limits at another scale: the same bits, since the gradients that they meet are the same."""
+    limits = {"clip_norm": 0.25, "clip_value": 0.01}
+    runs = [recorded(scaler=f"static,scale={scale}", **limits)[1].found[0] for scale in (8, 1024)]
+    assert [g.tobytes() for g in runs[0]] == [g.tobytes() for g in runs[1]]
+    norm = math.sqrt(sum(float((g.astype(np.float64) ** 2).sum()) for g in runs[0]))
+    assert norm <= 0.25
+    assert max(np.abs(g).max() for g in runs[0]) <= np.float32(0.01)
+
+
+def test_values_are_clipped_first_and_as_the_optimizers_package_does():
+    from fp16sim.optim import clip_grad_norm, clip_grad_value
+
+    plain = recorded(scaler="static,scale=64")[1].found[0]
+    both = recorded(scaler="static,scale=64", clip_norm=0.05, clip_value=0.01)[1].found[0]
+    expected, _ = clip_grad_norm(clip_grad_value(plain, 0.01), 0.05)
+    other = clip_grad_value(clip_grad_norm(plain, 0.05)[0], 0.01)
+    assert [g.tobytes() for g in both] == [g.tobytes() for g in expected]
+    assert [g.tobytes() for g in both] != [g.tobytes() for g in other]
+
+
+def test_a_loop_keeps_its_history():
+    model = small()
+    loop = fit_steps(model, DATA, optimizer=SGD(model.parameters(), lr=0.05), steps=4)
+    taken = [next(loop), next(loop)]
+    assert loop.history == taken
+    assert loop.applied == 2
+    assert len([*loop]) == 2
+    assert [step.step for step in loop.history] == [1, 2, 3, 4]
+
+
+def test_data_with_numbers_and_data_without_give_the_same_run():
+    runs = []
+    for data in (DATA, [DATA.at(i) for i in range(6)]):
+        model = small()
+        runs.append(fit(model, data, optimizer=SGD(model.parameters(), lr=0.05), steps=6).digest)
+    assert runs[0] == runs[1]

@@ -1,0 +1,499 @@
+"""Saving and taking up: the same bits as without an interruption, and one line for every file that does not fit."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from fp16sim import scaling
+from fp16sim.autograd.policy import Policy
+from fp16sim.autograd.tensor import Tensor
+from fp16sim.nn import Module
+from fp16sim.optim import SGD, Adam
+from fp16sim.training import saving
+from fp16sim.training.data import Batches, digits
+from fp16sim.training.fit import fit, fit_steps
+from fp16sim.training.interrupts import deferred_interrupt
+from fp16sim.training.models import mlp
+from fp16sim.training.results import Step
+from fp16sim.training.saving import STATE_FILE, SavedRun, read_run, write_run
+
+DATA = Batches(digits()[0], 32)
+DYNAMIC = "torch,init_scale=2**22,growth_interval=3"
+
+
+def arguments(kind=Adam, data=DATA, seed=0, hidden=16, **options):
+    """What a run is made of: it skips steps, grows its scale, and has a state in its optimizer."""
+    model = mlp(hidden=hidden, layers=2, seed=seed)
+    optimizer = kind(model.parameters(), lr=options.pop("lr", 0.01))
+    standard = {"policy": "mixed_float16", "scaler": DYNAMIC, "optimizer": optimizer, "steps": 20}
+    return (model, data), standard | options
+
+
+def trained(**options):
+    positional, named = arguments(**options)
+    return fit(*positional, **named)
+
+
+def stopped(folder, after, **options):
+    """Take some steps, save, and forget the run."""
+    positional, named = arguments(save_to=folder, **options)
+    loop = fit_steps(*positional, **named)
+    for _ in range(after):
+        next(loop)
+    loop.save()
+
+
+# --- the same bits
+
+
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16", "float16", "mixed_bfloat16", "float64"])
+@pytest.mark.parametrize("after", [0, 7])
+def test_a_run_goes_on_with_the_same_bits(policy, after, tmp_path):
+    whole = trained(policy=policy)
+    stopped(tmp_path, after, policy=policy)
+    resumed = trained(policy=policy, save_to=tmp_path, resume=True)
+    assert len(resumed.history) == 20
+    assert repr(resumed.history) == repr(whole.history)
+    assert resumed.digest == whole.digest == read_run(tmp_path).digest
+    assert resumed.scaler == whole.scaler
+
+
+def test_the_run_that_is_interrupted_skips_and_grows():
+    """What the test above takes up is a state that matters."""
+    history = trained().history
+    assert sum(not step.applied for step in history[:7]) > 0
+    assert any(b.scale > a.scale for a, b in zip(history[7:], history[8:], strict=False))
+
+
+def test_what_is_forgotten_is_noticed(tmp_path):
+    """Planted: a state without the optimizer's moments, one without the scaler's counter."""
+    whole = trained()
+    stopped(tmp_path, 9)
+    saved = read_run(tmp_path)
+    fresh = arguments()[1]["optimizer"].state_dict()
+    write_run(tmp_path, replace(saved, optimizer=fresh))
+    assert trained(save_to=tmp_path, resume=True).digest != whole.digest
+    state = json.loads(saved.scaler)
+    assert state["growth_tracker"] > 0
+    write_run(tmp_path, replace(saved, scaler=json.dumps(state | {"growth_tracker": 0})))
+    assert trained(save_to=tmp_path, resume=True).digest != whole.digest
+    write_run(tmp_path, saved)
+    assert trained(save_to=tmp_path, resume=True).digest == whole.digest
+
+
+def test_accumulation_and_a_schedule_go_on_too(tmp_path):
+    rates = []
+
+    def schedule(applied):
+        rates.append(applied)
+        return 0.02 / (1 + applied)
+
+    options = {"accumulate": 3, "schedule": schedule, "steps": 12}
+    whole, asked = trained(**options), list(rates)
+    rates.clear()
+    stopped(tmp_path, 5, **options)
+    resumed = trained(**options, save_to=tmp_path, resume=True)
+    assert resumed.digest == whole.digest
+    assert rates == asked
+    assert asked[-1] == sum(step.applied for step in whole.history[:-1]) < 11
+
+
+class Iterable:
+    """Batches that can only be read one after the other."""
+
+    def __iter__(self):
+        return iter([DATA.at(number) for number in range(4)])
+
+
+def test_data_without_numbers_is_read_on_to_the_same_place(tmp_path):
+    whole = trained(data=Iterable(), steps=10)
+    stopped(tmp_path, 6, data=Iterable(), steps=10)
+    assert trained(data=Iterable(), steps=10, save_to=tmp_path, resume=True).digest == whole.digest
+
+
+def test_an_iterator_is_read_on_too(tmp_path):
+    endless = lambda: iter([DATA.at(number) for number in range(10)])  # noqa: E731
+    whole = trained(data=endless(), steps=10)
+    stopped(tmp_path, 6, data=endless(), steps=10)
+    assert trained(data=endless(), steps=10, save_to=tmp_path, resume=True).digest == whole.digest
+
+
+class Counting(Module):
+    """A model with a counter and an array in its state."""
+
+    state = ("calls",)
+
+    def __init__(self):
+        self.inner = mlp(hidden=8, layers=1)
+        self.running = np.zeros(10, np.float32)
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        self.running = self.running + np.float32(self.calls)
+        return self.inner(x) * Tensor(self.running)
+
+
+def test_the_state_of_modules_goes_on(tmp_path):
+    def run(steps, **options):
+        model = Counting()
+        return fit(model, DATA, optimizer=SGD(model.parameters(), lr=1e-4), steps=steps, **options)
+
+    whole = run(6)
+    run(4, save_to=tmp_path)
+    resumed = run(6, save_to=tmp_path, resume=True)
+    assert resumed.digest == whole.digest
+    assert resumed.model.calls == 6
+
+
+def test_more_steps_are_added_to_a_finished_run(tmp_path):
+    whole = trained(steps=9)
+    trained(steps=5, save_to=tmp_path)
+    assert read_run(tmp_path).finished
+    assert trained(steps=9, save_to=tmp_path, resume=True).digest == whole.digest
+    again = trained(steps=9, save_to=tmp_path, resume=True)
+    assert (again.digest, len(again.history)) == (whole.digest, 9)
+
+
+SCRIPT = """
+import os, signal, sys
+sys.path.insert(0, {folder!r})
+from fp16sim.optim import Adam
+from fp16sim.training.data import Batches, digits
+from fp16sim.training.fit import fit
+from fp16sim.training.models import mlp
+
+def die(observed):
+    if observed.step.step == int(sys.argv[1]):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+model = mlp()
+run = fit(model, Batches(digits()[0], 64), policy="mixed_float16",
+          scaler="torch,init_scale=2**22,growth_interval=5", optimizer=Adam(model.parameters(), lr=0.003),
+          steps=24, save_to="run", save_every=5, resume=True, observers=[die])
+print(run.digest, len(run.history))
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGKILL is a POSIX signal")
+def test_a_killed_process_goes_on_from_its_last_saved_step(tmp_path):
+    """kill -9 in step 13: the state of step 10 is whole, and its 24 steps have the digest of a run without a kill."""
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT.format(folder=str(tmp_path)))
+
+    def run(where, dies_at):
+        (tmp_path / where).mkdir(exist_ok=True)
+        words = [sys.executable, str(script), str(dies_at)]
+        return subprocess.run(
+            words, cwd=tmp_path / where, capture_output=True, text=True, check=False, timeout=300
+        )
+
+    killed = run("killed", 13)
+    assert (killed.returncode, killed.stdout) == (-signal.SIGKILL, "")
+    assert len(read_run(tmp_path / "killed" / "run").history) == 10
+    resumed, whole = run("killed", 0), run("whole", 0)
+    assert resumed.stdout == whole.stdout != ""
+    assert resumed.stdout.split()[1] == "24"
+
+
+def test_a_kill_while_the_state_is_written_leaves_the_one_before(tmp_path, monkeypatch):
+    stopped(tmp_path, 3)
+    before = (tmp_path / STATE_FILE).read_bytes()
+
+    def die(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.replace", die)
+    with pytest.raises(KeyboardInterrupt):
+        trained(save_to=tmp_path, resume=True, save_every=1)
+    assert (tmp_path / STATE_FILE).read_bytes() == before
+
+
+# --- when the state is written
+
+
+def test_it_is_saved_every_so_many_steps_and_at_the_end(tmp_path):
+    positional, named = arguments(save_to=tmp_path / "run", save_every=4, steps=10)
+    found = []
+    for step in fit_steps(*positional, **named):
+        path = tmp_path / "run" / STATE_FILE
+        found.append((step.step, len(read_run(tmp_path / "run").history) if path.exists() else 0))
+    expected = [0, 0, 0, 4, 4, 4, 4, 8, 8, 10]
+    assert found == list(enumerate(expected, 1))
+
+
+def test_without_save_every_it_is_saved_at_the_end(tmp_path):
+    positional, named = arguments(save_to=tmp_path, steps=3)
+    loop = fit_steps(*positional, **named)
+    next(loop)
+    assert not (tmp_path / STATE_FILE).exists()
+    assert len(list(loop)) == 2
+    assert read_run(tmp_path).finished
+
+
+def test_the_same_run_gives_the_same_file(tmp_path):
+    for name in ("a", "b"):
+        trained(steps=3, save_to=tmp_path / name)
+    assert (tmp_path / "a" / STATE_FILE).read_bytes() == (tmp_path / "b" / STATE_FILE).read_bytes()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGINT is a POSIX signal")
+def test_ctrl_c_saves_between_two_steps(tmp_path, monkeypatch):
+    def press(observed):
+        if observed.step.step == 6:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    whole = trained()
+    with pytest.raises(KeyboardInterrupt, match=r"saved at step 6 in .*: go on with resume=True"):
+        trained(save_to=tmp_path, observers=[press])
+    assert len(read_run(tmp_path).history) == 6
+    assert trained(save_to=tmp_path, resume=True).digest == whole.digest
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGINT is a POSIX signal")
+class TestInterrupts:
+    def test_the_second_one_interrupts_at_once(self):
+        before = signal.getsignal(signal.SIGINT)
+        reached = []
+
+        def press_twice():
+            with deferred_interrupt() as interrupted:
+                reached.append(interrupted())
+                os.kill(os.getpid(), signal.SIGINT)
+                reached.append(interrupted())
+                os.kill(os.getpid(), signal.SIGINT)
+                reached.append("too late")
+
+        with pytest.raises(KeyboardInterrupt):
+            press_twice()
+        assert reached == [False, True]
+        assert signal.getsignal(signal.SIGINT) is before
+
+    def test_another_thread_leaves_signals_alone(self):
+        found = []
+
+        def work():
+            with deferred_interrupt() as interrupted:
+                found.append((interrupted(), signal.getsignal(signal.SIGINT)))
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        assert found == [(False, signal.getsignal(signal.SIGINT))]
+
+    def test_an_ignored_signal_stays_ignored(self, monkeypatch):
+        before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            with deferred_interrupt():
+                assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        finally:
+            signal.signal(signal.SIGINT, before)
+
+
+# --- what does not fit
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"policy": "float16"}, "saved with policy name mixed_float16, and now it is float16"),
+        (
+            {"policy": Policy("mixed_float16", matmul="h100")},
+            "saved with policy matmul float32, and now it is h100",
+        ),
+        ({"scaler": "torch,growth_interval=4"}, "saved with scaler"),
+        ({"scaler": "none"}, "saved with scaler"),
+        ({"kind": SGD}, "saved with optimizer Adam, and now it is SGD"),
+        ({"lr": 0.02}, "saved with optimizer lr 0.01, and now it is 0.02"),
+        ({"accumulate": 2}, "saved with accumulate 1, and now it is 2"),
+        ({"clip_norm": 1.0}, "saved with clip_norm None, and now it is 1.0"),
+        ({"loss_factor": 0.5}, "saved with loss_factor 1.0, and now it is 0.5"),
+        ({"measure": False}, "saved with measure True, and now it is False"),
+        ({"hidden": 24}, "the state of another model"),
+        (
+            {"data": Batches(digits()[0], 32, seed=1)},
+            "batch 4 of the data is not what the run .* was trained on",
+        ),
+        ({"steps": 4}, "saved at step 5, and steps=4: ask for 5 steps or more"),
+    ],
+)
+def test_a_run_of_other_settings_is_refused_in_one_line(options, says, tmp_path):
+    stopped(tmp_path, 5)
+    before = (tmp_path / STATE_FILE).read_bytes()
+    positional, named = arguments(save_to=tmp_path, resume=True, **options)
+    weights = [p.data.tobytes() for p in positional[0].to(Policy("float32").parameters).parameters()]
+    with pytest.raises(ValueError, match=says) as caught:
+        fit(*positional, **named)
+    assert "\n" not in str(caught.value)
+    assert (tmp_path / STATE_FILE).read_bytes() == before
+    if options.get("policy") != "float16":
+        assert [p.data.tobytes() for p in positional[0].parameters()] == weights
+
+
+def test_a_model_of_the_same_shapes_and_other_names_is_refused(tmp_path):
+    class Wrapped(Module):
+        def __init__(self, model):
+            self.model = model
+
+        def forward(self, x):
+            return self.model(x)
+
+    stopped(tmp_path, 5)
+    (model, data), named = arguments(save_to=tmp_path, resume=True)
+    with pytest.raises(ValueError, match="the state of another model"):
+        fit(Wrapped(model), data, **named)
+
+
+def test_an_unfinished_run_is_not_written_over(tmp_path):
+    stopped(tmp_path, 5)
+    before = (tmp_path / STATE_FILE).read_bytes()
+    with pytest.raises(
+        FileExistsError, match=r"saved at step 5 of 20: resume it \(resume=True\), remove it, or name"
+    ):
+        trained(save_to=tmp_path)
+    assert (tmp_path / STATE_FILE).read_bytes() == before
+    trained(save_to=tmp_path, resume=True)
+    trained(save_to=tmp_path, steps=2)  # a finished one may be replaced
+    assert len(read_run(tmp_path).history) == 2
+
+
+def test_resuming_nothing_begins(tmp_path):
+    assert trained(steps=2, save_to=tmp_path / "new", resume=True).digest == trained(steps=2).digest
+
+
+@pytest.mark.parametrize("damage", ["cut", "flipped", "text", "empty", "other archive"])
+def test_a_damaged_file_is_one_line(damage, tmp_path):
+    stopped(tmp_path, 5)
+    path = tmp_path / STATE_FILE
+    content = path.read_bytes()
+    middle = len(content) // 2
+    if damage == "other archive":
+        with path.open("wb") as file:
+            np.savez(file, weights=np.zeros(3))
+    else:
+        path.write_bytes(
+            {
+                "cut": content[:middle],
+                "flipped": content[:middle] + bytes([content[middle] ^ 0xFF]) + content[middle + 1 :],
+                "text": b"not a state",
+                "empty": b"",
+            }[damage]
+        )
+    with pytest.raises(
+        ValueError, match=r"state.npz is no whole saved run .*: remove it and start"
+    ) as caught:
+        trained(save_to=tmp_path, resume=True)
+    assert "\n" not in str(caught.value)
+    trained(save_to=tmp_path, steps=2)  # nothing is lost
+    assert len(read_run(tmp_path).history) == 2
+
+
+def test_another_version_says_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setattr(saving, "VERSION", 2)
+    stopped(tmp_path, 2)
+    monkeypatch.undo()
+    with pytest.raises(
+        ValueError, match="version 2 of the format and this fp16sim reads version 1: go on with"
+    ):
+        trained(save_to=tmp_path, resume=True)
+
+
+def test_a_folder_without_a_run():
+    with pytest.raises(FileNotFoundError, match=r"nowhere holds no saved run \(state.npz\)"):
+        read_run("nowhere")
+
+
+def test_what_cannot_be_saved_is_refused_before_the_first_step(tmp_path):
+    class Bare:
+        scale = 1.0
+
+        def update(self, observation):
+            return self, scaling.Decision(True, 1.0)
+
+    with pytest.raises(TypeError, match="a Bare has no to_json, so the run cannot be saved"):
+        trained(scaler=Bare(), save_to=tmp_path)
+    with pytest.raises(ValueError, match="pass save_to="):
+        trained(save_every=3)
+    with pytest.raises(ValueError, match="pass save_to="):
+        trained(resume=True)
+    with pytest.raises(ValueError, match="save_every=0"):
+        trained(save_every=0, save_to=tmp_path)
+    positional, named = arguments()
+    with pytest.raises(ValueError, match="nowhere to save to"):
+        fit_steps(*positional, **named).save()
+
+
+def test_a_parent_folder_that_is_missing(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        trained(save_to=tmp_path / "no" / "run", steps=1)
+
+
+# --- the file itself
+
+
+def test_every_bit_of_every_format_comes_back(tmp_path):
+    patterns = np.arange(2**16, dtype=np.uint16)
+    model = {
+        "half": patterns.view(np.float16),
+        "brain": patterns.view(ml_dtypes.bfloat16),
+        "single": np.uint32([0, 0x80000000, 1, 0x7FC00001, 0x7F800000]).view(np.float32),
+        "double": np.array([[5e-324, -0.0]]),
+        "calls": np.array(3),
+    }
+    steps = (
+        Step(1, float("nan"), 65536.0, False, True, 0.1, 0.2, 0.7),
+        Step(2, 5e-324, float("inf"), True, False, float("nan"), -0.0, 1 / 3),
+    )
+    optimizer = {
+        "X.lr": 0.1,
+        "X.flag": True,
+        "X.count": 7,
+        "X.velocity.0": model["half"],
+        "X.eps": np.float64(1e-8),
+    }
+    before = SavedRun({"a": None, "b": 1.5}, 9, 1, 2, "ab", '{"x": 1}', "cd", model, optimizer, steps)
+    write_run(tmp_path, before)
+    after = read_run(tmp_path)
+    for name, array in model.items():
+        found = after.model[name]
+        assert (found.dtype, found.shape, found.tobytes()) == (array.dtype, array.shape, array.tobytes())
+    assert repr(after.history) == repr(steps)
+    assert [type(value) for value in vars(after.history[0]).values()] == [
+        int,
+        *[float] * 2,
+        *[bool] * 2,
+        *[float] * 3,
+    ]
+    assert after.optimizer.pop("X.velocity.0").tobytes() == model["half"].tobytes()
+    assert after.optimizer == {"X.lr": 0.1, "X.flag": True, "X.count": 7, "X.eps": 1e-8}
+    assert (after.settings, after.steps, after.applied, after.batches) == ({"a": None, "b": 1.5}, 9, 1, 2)
+    assert (after.last_batch, after.scaler, after.digest, after.finished) == ("ab", '{"x": 1}', "cd", False)
+
+
+def test_a_fingerprint_sees_dtype_shape_and_every_bit():
+    batch = (np.float32([[0.0, 1.0]]), np.array([1]))
+    others = [
+        (np.float32([[-0.0, 1.0]]), np.array([1])),
+        (np.float32([0.0, 1.0]), np.array([1])),
+        (np.float16([[0.0, 1.0]]), np.array([1])),
+        (np.float32([[0.0, 1.0]]), np.array([2])),
+        ((np.float32([[0.0, 1.0]]), np.array([1])), np.array([1])),
+        (np.float32([[0.0, 1.0]]), None),
+    ]
+    found = {saving.fingerprint(each) for each in (batch, *others)}
+    assert len(found) == 7
+    assert saving.fingerprint((Tensor(batch[0]), [1])) == saving.fingerprint(batch)
+
+
+def test_nothing_of_an_interrupted_write_stays(tmp_path):
+    stopped(tmp_path, 1)
+    assert [path.name for path in Path(tmp_path).iterdir()] == [STATE_FILE]
