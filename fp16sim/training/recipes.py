@@ -84,6 +84,9 @@ class _Recipes(Mapping[str, Recipe]):
         recipe: Recipe = import_module(_MODULES[name]).RECIPE
         return recipe
 
+    def __contains__(self, name: object) -> bool:
+        return name in _MODULES
+
     def __iter__(self) -> Iterator[str]:
         return iter(_MODULES)
 
