@@ -46,7 +46,7 @@ def _check_axes(layer: Module, x: Tensor, dimensions: int) -> None:
     if x.ndim - dimensions not in (1, 2):
         spatial = ", ".join(("depth", "height", "width")[3 - dimensions :])
         raise ValueError(
-            f"an input of shape {x.shape} for a {type(layer).__name__}: pass (batch, channels, {spatial})"
+            f"an input of shape {x.shape} for {type(layer).__name__}: pass (batch, channels, {spatial})"
         )
 
 
@@ -62,6 +62,10 @@ class _MaxPool(_Pool):
         super().__init__(kernel_size, stride, padding)
         self.dilation = sizes("dilation", dilation, self.dimensions)
         _refuse_ceil_mode(ceil_mode)
+
+    def __repr__(self) -> str:
+        plain = super().__repr__()
+        return plain if max(self.dilation) == 1 else f"{plain[:-1]}, dilation={self.dilation})"
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (batch, channels, *spatial) to (batch, channels, *places); the batch axis may be lacking."""
