@@ -32,11 +32,14 @@ from fp16sim.nn.pooling import (
     MaxPool2d,
     MaxPool3d,
 )
+from fp16sim.nn.recurrent import GRU, LSTM
 from fp16sim.nn.sequential import Sequential
 from fp16sim.nn.transformer import TransformerBlock
 
 __all__ = [
     "GELU",
+    "GRU",
+    "LSTM",
     "AdaptiveAvgPool1d",
     "AdaptiveAvgPool2d",
     "AdaptiveAvgPool3d",

@@ -35,6 +35,7 @@ from fp16sim.autograd.ops.losses import bce_with_logits, cross_entropy, mse_loss
 from fp16sim.autograd.ops.normalization import batch_norm, group_norm, layer_norm, rms_norm
 from fp16sim.autograd.ops.pooling import adaptive_avg_pool, avg_pool, max_pool
 from fp16sim.autograd.ops.products import linear, matmul
+from fp16sim.autograd.ops.recurrent import gru, lstm
 from fp16sim.autograd.ops.reductions import (
     amax,
     amin,
@@ -91,6 +92,7 @@ __all__ = [
     "gelu",
     "getitem",
     "group_norm",
+    "gru",
     "layer_norm",
     "leaky_relu",
     "linear",
@@ -98,6 +100,7 @@ __all__ = [
     "log1p",
     "log_softmax",
     "logsumexp",
+    "lstm",
     "mask_scores",
     "matmul",
     "max_pool",
