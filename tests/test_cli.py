@@ -1,10 +1,15 @@
 """The command line: what it prints, its exit codes, and that nothing finished is lost."""
 
+import argparse
 import json
 import os
+import re
+import shlex
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +18,15 @@ from fp16sim_samples import four_runs
 
 import fp16sim
 from fp16sim.cli import main
+from fp16sim.commands import model_runs, train
 from fp16sim.commands.progress import Progress
+from fp16sim.optim import SGD
 from fp16sim.report import html
 from fp16sim.report.tables import HEADER, rows, text_table
-from fp16sim.training import comparison
+from fp16sim.training import comparison, loop, recipes, step
+from fp16sim.training.recipes import RECIPES
 from fp16sim.training.results import RunResult, RunSpec, results_from_json, results_to_json
+from fp16sim.training.saving import read_run
 
 
 def command(*words: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -185,6 +194,47 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
         process.stdout.close()
         assert process.stderr.read() == ""
     assert process.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--model", "mpl"], "unknown model 'mpl': did you mean 'mlp'?"),
+        (["--model", "mlp", "--policy", "floatt16"], "did you mean 'float16'?"),
+        (["--model", "mlp", "--scaler", "torhc"], "did you mean 'torch'?"),
+        (["--model", "mlp", "--scaler", "static,scal=8"], "did you mean 'scale'?"),
+        (["--model", "mlp", "--datapath", "h10"], "did you mean 'h100'?"),
+        (["--model", "mlp", "--policy", "float32", "--datapath", "h100"], "it takes binary16 or bfloat16"),
+        (["--model", "mlp", "--steps", "0"], "--steps 0: it counts steps; choose 1 or more"),
+        (["--model", "mlp", "--save-every", "-1"], "--save-every -1"),
+        (["--model", "mlp", "--lr", "nan"], "--lr nan: a learning rate is finite and not negative"),
+        (["--model", "mlp", "--seed", "-1"], "--seed -1"),
+        (["--model", "mlp", "--epochs", "3"], "--epochs goes without --model: leave one of them out"),
+        (["--model", "mlp", "--no-report"], "--no-report goes without --model"),
+        (
+            ["--model", "mlp", "--resume"],
+            "holds no saved run (mixed_float16-torch); name its folder, or begin without",
+        ),
+        (["--steps", "3"], "--steps goes with --model: name a model, or leave --steps out"),
+        (["--steps", "0"], "--steps goes with --model"),
+        (["--policy", "float16"], "--policy goes with --model"),
+        (["--save-every", "3"], "--save-every goes with --model"),
+        (["--resume"], "--resume goes with --model"),
+        (["--model", "mlp", "--polcy", "float16"], "did you mean '--policy'?"),
+    ],
+)
+def test_what_a_model_cannot_be_trained_with_is_noticed_before_training(
+    words: list[str],
+    says: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(step, "train_step", lambda *_, **__: pytest.fail("it trains"))
+    monkeypatch.setattr(loop, "train_step", lambda *_, **__: pytest.fail("it trains"))
+    assert main(["train", "--out", str(tmp_path / "run"), *words]) == 2
+    assert says in one_line(capsys)
+    assert list(tmp_path.iterdir()) == []
 
 
 # --- explain
@@ -458,11 +508,271 @@ def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     progress = Progress(1)
     result = four_runs()[0]
-    for step in result.history:
-        progress.step(RunSpec("float32", "float32", "none"), step, 40)
+    for taken in result.history:
+        progress.step(RunSpec("float32", "float32", "none"), taken, 40)
     progress.finished(result.name, "97.0% correct")
     progress.close()
     printed = capsys.readouterr().err
     assert "float32" in printed
     assert "/40" in printed
     assert "1 of 1" not in printed
+
+
+# --- train --model, compare
+
+MLP = ["train", "--model", "mlp", "--steps", "6", "--quiet"]
+
+
+def table(capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
+    """Give the printed table as cells; two blanks or more part them."""
+    captured = capsys.readouterr()
+    assert captured.err == ""
+    lines = [line for line in captured.out.splitlines() if line]
+    return [re.split(r" {2,}", line) for line in (lines[0], *lines[2:])]
+
+
+def test_a_model_is_trained_and_its_runs_are_compared_in_a_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--policy", "float32", "--policy", "mixed_float16", "--scaler", "torch, init_scale=2**30"]
+    words += ["--scaler", "static,scale=8", "--policy", "float16"]
+    assert main([*MLP, "--out", str(tmp_path / "run"), *words]) == 0
+    header, *rows = table(capsys)
+    assert header == ["run", "steps", "applied", "skipped", "final loss", "accuracy", "final scale", "digest"]
+    assert [row[0] for row in rows] == [
+        "float32 none",
+        "mixed_float16 torch,init_scale=2**30",
+        "mixed_float16 static,scale=8",
+        "float16 torch",
+    ]
+    assert [row[1:4] for row in rows[:3:2]] == [["6", "6", "0"]] * 2
+    assert rows[0][6] == "-"
+    assert int(rows[1][3]) > 2
+    assert len({row[7] for row in rows}) == 4
+    data = json.loads((tmp_path / "run" / "results.json").read_text(), parse_constant=pytest.fail)
+    assert (data["model"], data["complete"], data["seed"], data["steps"]) == ("mlp", True, 0, 6)
+    for run, row in zip(data["runs"], rows, strict=True):
+        saved = read_run(run["folder"])
+        assert saved.digest == run["digest"]
+        assert run["digest"].startswith(row[7])
+        assert (len(saved.history), saved.history[-1].loss) == (6, run["loss"])
+        assert run["applied"] + run["skipped"] == run["steps"] == 6
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ([], ["mixed_float16 torch"]),
+        (
+            ["--scaler", "static,scale=8", "--scaler", "none"],
+            ["mixed_float16 static,scale=8", "mixed_float16 none"],
+        ),
+        (["--policy", "float64", "--policy", "mixed_bfloat16"], ["float64 none", "mixed_bfloat16 none"]),
+        (["--scaler", "none", "--policy", "float16"], ["float16 none"]),
+        (["--policy", "float16", "--policy", "float16"], ["float16 torch"]),
+        (
+            ["--policy", "float32", "--scaler", "static,scale=2", "--policy", "mixed_float16"],
+            ["float32 static,scale=2", "mixed_float16 torch"],
+        ),
+    ],
+)
+def test_a_scaler_belongs_to_the_policy_before_it(words: list[str], expected: list[str]) -> None:
+    parser = argparse.ArgumentParser()
+    train.add_arguments(parser)
+    assert [spec.name for spec in model_runs._specs(parser.parse_args(words).order)] == expected
+
+
+def test_the_rate_the_datapath_and_the_seed_change_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    digests = []
+    for words in ([], [], ["--lr", "0.01"], ["--datapath", "a100"], ["--seed", "1"], ["--measure"]):
+        assert main([*MLP, "--out", str(tmp_path / "run"), *words]) == 0
+        digests.append(table(capsys)[1][-1])
+    assert digests[0] == digests[1]
+    assert len(set(digests)) == 5
+
+
+def test_a_schedule_keeps_its_shape_at_another_rate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rates: list[float] = []
+
+    class Recording(SGD):
+        def step(self, gradients: Any = None) -> None:
+            rates.append(self.lr)
+            super().step(gradients)
+
+    recipe = replace(
+        RECIPES["mlp"],
+        optimizer=lambda model: Recording(model.parameters(), lr=0.5),
+        schedule=lambda applied: 0.5 / (1 + applied),
+    )
+    monkeypatch.setattr(recipes, "RECIPE", recipe)
+    words = ["--policy", "float32", "--steps", "3", "--out", str(tmp_path / "run")]
+    assert main([*MLP, *words]) == 0
+    assert main([*MLP, *words, "--lr", "0.25"]) == 0
+    assert rates == [0.5, 0.25, 0.5 / 3, 0.25, 0.125, 0.5 / 3 / 2]
+
+
+def test_strict_json_of_a_model(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--out", str(tmp_path / "run"), "--lr", "1e30", "--policy", "float32", "--json"]
+    assert main([*MLP, *words]) == 0
+    data = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert data["runs"][0]["loss"] == "NaN"
+    assert data == json.loads((tmp_path / "run" / "results.json").read_text())
+
+
+def test_the_default_folder_of_a_model(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "--model", "mlp", "--steps", "1"]) == 0
+    assert sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*.*")) == [
+        "runs/mlp/mixed_float16-torch/state.npz",
+        "runs/mlp/results.json",
+    ]
+    assert "Results: runs/mlp/results.json, states beside it" in capsys.readouterr().out
+
+
+def test_the_models_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(RECIPES)
+    assert "264 steps, measured by accuracy" in lines[0]
+
+
+# The process sends itself a signal at a step of its second run: no clock takes part.
+INTERRUPTING = """
+import os, signal, sys
+from fp16sim.cli import main
+from fp16sim.commands import model_runs
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+class Interrupting(model_runs.Progress):
+    def step(self, spec, step, steps):
+        if spec.policy == "mixed_float16" and step.step == 4:
+            os.kill(os.getpid(), signal.{signal})
+model_runs.Progress = Interrupting
+sys.exit(main(sys.argv[1:]))
+"""
+TWO_RUNS = [
+    "--policy",
+    "float32",
+    "--policy",
+    "mixed_float16",
+    "--scaler",
+    "torch,init_scale=2**24",
+    "--out",
+    "run",
+]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="these signals are POSIX's")
+@pytest.mark.parametrize("name", ["SIGINT", "SIGKILL"])
+def test_an_interrupted_and_a_killed_command_go_on_with_the_same_bits(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = [*MLP, *TWO_RUNS, "--save-every", "3"]
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTING.replace("{signal}", name), *words],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    folder = Path("run") / "mixed_float16-torch,init_scale=2^24"
+    if name == "SIGINT":
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.count("\n") == 1
+        _, again = done.stderr.rstrip("\n").split("go on with fp16sim ")
+        assert f"fp16sim: interrupted: step 4 of 6 is saved in {folder}; " in done.stderr
+        resuming = shlex.split(again)
+        assert resuming == ["train", "--model", "mlp", *TWO_RUNS[:6], "--steps", "6", "--save-every", "3", "--out",
+                            "run", "--resume"]  # fmt: skip
+    else:
+        assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGKILL, "", "")
+        resuming = [*words, "--resume"]
+    assert len(read_run(folder).history) == (4 if name == "SIGINT" else 3)
+
+    assert main(words) == 2
+    assert f"{folder} was saved at step" in one_line(capsys)
+    assert main(["compare", "run", "run", "--quiet"]) == 0
+
+    assert main([*resuming, *(["--quiet"] if "--quiet" not in resuming else [])]) == 0
+    resumed = table(capsys)
+    assert main([*MLP, *TWO_RUNS[:-1], "whole"]) == 0
+    assert table(capsys) == resumed
+    assert main(["compare", "run", "whole"]) == 0
+    assert capsys.readouterr().out.count("the same bits: 6 steps, digest ") == 2
+
+
+def test_progress_of_a_model_goes_to_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", "--model", "mlp", "--steps", "2", "--out", str(tmp_path / "run")]
+    assert main(words) == 0
+    assert re.fullmatch(r"1 of 1  mixed_float16 torch: .*% correct", capsys.readouterr().err.splitlines()[-1])
+    assert main([*words[:-3], "3", *words[-2:], "--resume"]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0] == "mixed_float16 torch: going on from step 2 of 3"
+
+
+def test_other_settings_are_refused_on_resumption(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [*MLP, "--out", str(tmp_path)]
+    assert main(words) == 0
+    capsys.readouterr()
+    for more, says in (
+        (["--lr", "0.01"], "was saved with optimizer lr 0.05, and now it is 0.01"),
+        (["--datapath", "a100"], "was saved with policy matmul float32, and now it is a100"),
+        (["--seed", "1"], "batch 5 of the data is not what the run in"),
+        (["--steps", "5"], "was saved at step 6, and steps=5"),
+    ):
+        assert main([*words, "--resume", *more]) == 2
+        assert says in one_line(capsys)
+
+
+def test_a_run_that_fails_keeps_the_runs_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(number: int, *arguments: Any, policy: Any, **options: Any) -> Any:
+        if policy.name == "float16":
+            raise RuntimeError("the scaler stopped at step 1: the scale is\nat its floor")
+        return step.train_step(number, *arguments, policy=policy, **options)
+
+    monkeypatch.setattr(loop, "train_step", failing)
+    words = ["--policy", "float32", "--policy", "float16", "--out", str(tmp_path / "run")]
+    assert main([*MLP, *words]) == 1
+    captured = capsys.readouterr()
+    assert captured.out.splitlines()[2].startswith("float32 none")
+    assert captured.err.count("\n") == 1
+    assert (
+        "float16 torch: the scaler stopped at step 1: the scale is at its floor: 1 of 2 runs" in captured.err
+    )
+    data = json.loads((tmp_path / "run" / "results.json").read_text())
+    assert (data["complete"], len(data["runs"])) == (False, 1)
+
+
+def test_runs_that_differ(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = str(tmp_path / "one"), str(tmp_path / "other")
+    assert main([*MLP, "--policy", "float32", "--policy", "float16", "--out", one]) == 0
+    assert main([*MLP, "--policy", "float32", "--lr", "0.01", "--out", other]) == 0
+    capsys.readouterr()
+    assert main(["compare", one, other]) == 1
+    second, first = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"float32-none: first difference at step 2: loss \S+ and \S+", first)
+    assert second == f"float16-torch: not in {other}"
+    assert main(["compare", f"{one}/float16-torch", other, "--json"]) == 1
+    data = json.loads(capsys.readouterr().out)
+    assert (data["same"], data["runs"][0]["step"]) == (False, 1)
+    assert main(["compare", f"{one}/float32-none", one]) == 1  # by name: only one of the two is in both
+    assert "float16-torch: not in" in capsys.readouterr().out
+    assert main(["compare", f"{one}/float32-none", f"{one}/float32-none"]) == 0
+
+
+def test_what_cannot_be_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", str(tmp_path)]) == 2
+    assert "required: DIR" in one_line(capsys)
+    assert main(["compare", str(tmp_path / "no"), str(tmp_path)]) == 2
+    assert f"{tmp_path / 'no'} is no folder: name what fp16sim train --model wrote" in one_line(capsys)
+    assert main(["compare", str(tmp_path), str(tmp_path)]) == 2
+    assert "holds no saved run" in one_line(capsys)
+    (tmp_path / "state.npz").write_bytes(b"broken")
+    assert main(["compare", str(tmp_path), str(tmp_path)]) == 1
+    assert "is no whole saved run" in one_line(capsys)
