@@ -10,7 +10,9 @@ import numpy.typing as npt
 
 from fp16sim.autograd import ops
 from fp16sim.autograd.arithmetic import round_array
+from fp16sim.autograd.ops.dropout import dropout_factor
 from fp16sim.autograd.tensor import Tensor, need_tensor
+from fp16sim.nn.dropout import Dropout
 from fp16sim.nn.initial import need_widths, uniform
 from fp16sim.nn.module import Module
 
@@ -35,6 +37,7 @@ class _Recurrent(Module):
         num_layers: int = 1,
         bias: bool = True,
         batch_first: bool = False,
+        dropout: float = 0.0,
         bidirectional: bool = False,
     ) -> None:
         need_widths(input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
@@ -53,6 +56,10 @@ class _Recurrent(Module):
                 for name, shape in shapes.items():
                     setattr(self, name + suffix, Tensor(uniform(shape, bound), requires_grad=True))
 
+        dropout_factor(dropout)  # refuses what is no probability
+        self.dropout = dropout
+        self.dropouts = [Dropout(dropout) for _ in range(num_layers - 1)] if dropout else []
+
     @property
     def _directions(self) -> int:
         return 2 if self.bidirectional else 1
@@ -61,7 +68,13 @@ class _Recurrent(Module):
         return [f"_l{layer}", f"_l{layer}_reverse"][: self._directions]
 
     def __repr__(self) -> str:
-        options = {"num_layers": 1, "bias": True, "batch_first": False, "bidirectional": False}
+        options = {
+            "num_layers": 1,
+            "bias": True,
+            "batch_first": False,
+            "dropout": 0.0,
+            "bidirectional": False,
+        }
         shown = [
             f", {name}={value}" for name, usual in options.items() if (value := getattr(self, name)) != usual
         ]
@@ -95,6 +108,8 @@ class _Recurrent(Module):
         self._check_state(given, batch)
         ends: list[list[Tensor]] = [[] for _ in range(self.states)]
         for layer in range(self.num_layers):
+            if layer and self.dropouts:
+                x = self.dropouts[layer - 1](x)
             outputs = []
             for back, suffix in enumerate(self._suffixes(layer)):
                 weights = {name: getattr(self, name + suffix) for name in ("weight_ih", "weight_hh")}
@@ -143,6 +158,8 @@ class LSTM(_Recurrent):
         Whether the products have biases.
     batch_first : bool
         Whether inputs and outputs are (batch, time, width) rather than (time, batch, width).
+    dropout : float
+        Share of the values between two layers that are dropped while training: :class:`fp16sim.nn.Dropout`.
     bidirectional : bool
         Whether each layer also runs from the end to the start; its outputs stand beside the others.
 
@@ -218,7 +235,7 @@ class GRU(_Recurrent):
 
     Parameters
     ----------
-    input_size, hidden_size, num_layers, bias, batch_first, bidirectional
+    input_size, hidden_size, num_layers, bias, batch_first, dropout, bidirectional
         As of :class:`LSTM`.
 
     Attributes
