@@ -67,9 +67,9 @@ def matmul(
       ``"blackwell_tcgen05:float16"``. From Ampere on they take bfloat16 and tf32 too, from Ada on 8-bit formats.
 
     There are fast kernels for binary16 operands on ``"float32"``, ``"float16"``, ``"float16_fma"`` and all tensor
-    cores, for binary32 on ``"float32"`` and for ``"float64"``. All else (``"exact"``, ``"pairwise"``,
-    ``"float16_kahan"``, ``"bfloat16"``, other operands, most datapaths of your own) runs in 64-bit integers, many times
-    slower; so does everything inside `fp16sim.count_events`. `docs/benchmarks.md` has figures.
+    cores, for all other operands on ``"float32"`` and for ``"float64"``. All else (``"exact"``, ``"pairwise"``,
+    ``"float16_kahan"``, ``"bfloat16"``, other operands on tensor cores, most datapaths of your own) runs in 64-bit
+    integers, many times slower; so does everything inside `fp16sim.count_events`. `docs/benchmarks.md` has figures.
 
     Returns
     -------

@@ -18,6 +18,7 @@ from fp16sim.emulator.datapath import Datapath
 from fp16sim.emulator.formats import Format, binary16, binary32, binary64, is_built_in
 from fp16sim.emulator.kernels import accumulate, dot, half, tensorcore
 from fp16sim.emulator.kernels.gemm import gemm
+from fp16sim.emulator.kernels.simd import HAS_FMA
 
 __all__ = ["cumulative_sums", "fast_kind", "index_sums", "matmul_tiles", "sums", "sums_of_squares"]
 
@@ -49,6 +50,8 @@ def fast_kind(fmt: Format, path: Datapath) -> str:
         return "float16" if path.products else "float16_fma"
     if path.products == path.accumulator == fmt:
         return {binary32: "single", binary64: "double"}.get(fmt, "")
+    if path.products is None and path.accumulator == binary32 and HAS_FMA and fmt != binary64:
+        return "single_fused"  # binary32 holds the values of every other format
     return ""
 
 
@@ -105,7 +108,7 @@ def sums_of_squares(
 ) -> Array | None:
     """Sum the squares of (outer, n, inner) over n from +0, if a loop does that: rounded squares, then their sums."""
     inner = path.start_format
-    if fast_kind(fmt, path) in ("", "tensor core", "float16_fma"):
+    if fast_kind(fmt, path) in ("", "tensor core", "float16_fma", "single_fused"):
         return None
     loop = accumulate.SUMS[inner.name, inner.name, inner.name]
     if inner == binary16:
@@ -210,7 +213,7 @@ def _chosen(
         if kind == "tensor core":
             tile = _tensor_core_tile(path, out_format, convert)
         elif kind:
-            tile = _fast_tile(kind, path, out_format, convert)
+            tile = _fast_tile(kind, fmt, path, out_format, convert)
         else:
             tile = _complete_tile(fmt, path, out_format)
         if len(_CHOSEN) > 256:
@@ -244,14 +247,17 @@ def _tensor_core_tile(path: Datapath, out_format: Format, convert: Convert) -> T
     return tile
 
 
-def _fast_tile(kind: str, path: Datapath, out_format: Format, convert: Convert) -> Tile:
+def _fast_tile(kind: str, fmt: Format, path: Datapath, out_format: Format, convert: Convert) -> Tile:
     """Make the tile of a fast kernel, which gives binary16 encodings or its accumulators in float32 or float64."""
     inner = binary64 if kind == "double" else binary32
     given = binary16 if out_format == binary16 and inner == binary32 else inner
     halves, direct = given == binary16, given == out_format
-    operands = {"single": np.float32, "double": np.float64}.get(kind)
+    operands = {"single": np.float32, "single_fused": np.float32, "double": np.float64}.get(kind)
+    widened = kind == "single_fused" and fmt != binary32
 
     def tile(a: Array, b: Array, c: Array | None, out: Array) -> None:
+        if widened:
+            a, b = (_widened(x, fmt, convert) for x in (a, b))
         if operands:
             a, b = a.view(operands), b.view(operands)
         start = None if c is None else _values(c, path.start_format, inner.dtype)
@@ -261,6 +267,13 @@ def _fast_tile(kind: str, path: Datapath, out_format: Format, convert: Convert) 
             out[...] = convert(place.reshape(-1), given, out_format).reshape(out.shape)
 
     return tile
+
+
+def _widened(matrix: Array, fmt: Format, convert: Convert) -> Array:
+    """Give the binary32 encodings of a matrix; a transposed one stays so."""
+    if matrix.T.flags.c_contiguous:
+        return convert(matrix.T.reshape(-1), fmt, binary32).reshape(matrix.T.shape).T
+    return convert(np.ascontiguousarray(matrix).reshape(-1), fmt, binary32).reshape(matrix.shape)
 
 
 def _values(bits: Array, fmt: Format, carrier: np.dtype[Any]) -> Array:

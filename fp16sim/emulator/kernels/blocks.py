@@ -51,16 +51,12 @@ class Product:
 
 
 _compiling = threading.Lock()
-_compiled: dict[tuple[str, np.dtype[Any]], Product] = {}
 
 
 def product_of(kind: str, result_type: np.dtype[Any]) -> Product:
     """Give the compiled product of a kind with one type of result; of several threads one compiles."""
-    found = _compiled.get((kind, result_type))
-    if found is None:
-        with _compiling:
-            found = _compiled[kind, result_type] = write_product(kind, result_type)
-    return found
+    with _compiling:
+        return write_product(kind, result_type)
 
 
 @cache

@@ -26,8 +26,9 @@ def gemm(kind: str, a: Array, b: Array, c: Array | None, out: Array) -> None:
     ----------
     kind : str
         ``"float32"``: binary16 operands, sums rounded to float32. ``"single"`` and ``"double"``: float32 and
-        float64 operands, products and sums rounded to their format. ``"float16"``: binary16 operands, products
-        and sums rounded to binary16. ``"float16_fma"``: each product added and then rounded to binary16, once.
+        float64 operands, products and sums rounded to their format. ``"single_fused"``, where the processor fuses:
+        float32 operands, each product added and then rounded, once. ``"float16"``: binary16 operands, products and
+        sums rounded to binary16. ``"float16_fma"``: each product added and then rounded to binary16, once.
     a, b : array
         (m, k) and (k, n), with any strides; binary16 as its encodings in uint16.
     c : array or None

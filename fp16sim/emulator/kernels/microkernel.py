@@ -17,6 +17,7 @@ from numba.core import types
 from numba.extending import intrinsic
 
 from fp16sim.emulator.kernels.simd import (
+    HAS_FMA,
     HAS_HALF_ARITHMETIC,
     REGISTER_BITS,
     Vector,
@@ -118,6 +119,9 @@ KINDS = {
     "float16": Kind("uint16", "float32", 6 if _MANY else 3, 2, half, half_full_range),
     "float16_fma": Kind("uint16", "float64", 8 if _MANY else 5, 2, half_fused, half_fused_full_range),
 }
+
+if HAS_FMA:
+    KINDS["single_fused"] = Kind("float32", "float32", 12 if _MANY else 6, 2, fused)
 
 if HAS_HALF_ARITHMETIC:  # the whole range, at the speed of float32 and more
     KINDS["float16 native"] = Kind("uint16", "float16", 12, 2, unfused)
