@@ -25,10 +25,19 @@ def accumulate(result: Tensor, gradient: npt.ArrayLike | None, retain_graph: boo
     seed = _seed(result, gradient, result.dtype)
     tape = tape_of(result)
     leaves = [tensor for tensor in tape if tensor.node is None and tensor.requires_grad]
+    taken = {_owner(seed)}
     with np.errstate(all="ignore"):
         for leaf, total in zip(leaves, _walk(tape, seed, leaves), strict=True):
-            if total is not None:
-                leaf.grad = total if leaf.grad is None else Arithmetic().add(leaf.grad, total)
+            if total is None:
+                continue
+            if (
+                leaf.grad is None
+            ):  # in memory of its own: `seed` is the caller's, and a sum gives both terms one array
+                shared = not total.flags.writeable or _owner(total) in taken
+                taken.add(_owner(total))
+                leaf.grad = total.copy() if shared else total
+            else:
+                leaf.grad = Arithmetic().add(leaf.grad, total)
     if not retain_graph:
         for tensor in tape:
             if isinstance(tensor.node, Node):
