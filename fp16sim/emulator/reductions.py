@@ -109,7 +109,8 @@ def mean(
             quotient = total / np.float64(view.terms)
         quotient[np.isnan(quotient)] = np.nan  # 0 / 0 has the processor's NaN, on x86 a negative one
     else:
-        quotient = arithmetic.divide(total, float(view.terms), format=inner)
+        count = arithmetic.round_to(float(view.terms), inner)  # inf in binary16 from 65520 terms on
+        quotient = arithmetic.divide(total, count, format=inner)
     return _rounded(quotient, inner, target, view.shape, out)
 
 
