@@ -60,7 +60,7 @@ class Module:
         note_output(self, output)
         return output
 
-    def forward(self, *inputs: Any) -> Any:
+    def forward(self, *inputs: Any, **options: Any) -> Any:
         """Compute the output; each kind of layer defines its own."""
         raise NotImplementedError(f"{type(self).__name__} has no forward: define forward(self, x)")
 
