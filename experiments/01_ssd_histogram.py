@@ -16,11 +16,11 @@ import sys
 from pathlib import Path
 
 from fp16sim.recording.histogram import Histogram
-from fp16sim.report.files import write_atomically
 from fp16sim.report.histogram_plot import histogram_figure
 from fp16sim.report.style import png
 from fp16sim.report.tables import percent, text_table
 from fp16sim.training.comparison import compare
+from fp16sim.training.files import write_atomically
 from fp16sim.training.results import RunResult, RunSpec
 
 RESULTS = Path(__file__).parent / "results" / "01_ssd_histogram"

@@ -21,11 +21,11 @@ from fp16sim.autograd.policy import Policy, autocast
 from fp16sim.autograd.tensor import Tensor
 from fp16sim.nn import CrossEntropyLoss
 from fp16sim.optim import SGD
-from fp16sim.report.files import write_atomically
 from fp16sim.report.style import BLUE, MUTED, VERMILION, new_axes, new_figure, png, title
 from fp16sim.report.tables import percent, text_table
 from fp16sim.training.comparison import accuracy
 from fp16sim.training.data import Batches, digits
+from fp16sim.training.files import write_atomically
 from fp16sim.training.models import mlp
 
 RESULTS = Path(__file__).parent / "results" / "02_master_weights"

@@ -125,9 +125,9 @@ def _compare_on_digits(args: argparse.Namespace) -> int:
     args.scaler = [value for _, value in args.order] or None
     folder = output_folder(args.out, FOLDER)
     from fp16sim.emulator.backends import compilations
-    from fp16sim.report.files import remove_files, write_atomically
     from fp16sim.report.pictures import REPORT_FILES
     from fp16sim.training.comparison import compare_runs
+    from fp16sim.training.files import remove_files, write_atomically
     from fp16sim.training.results import results_to_json
 
     specs = _specs(args.scaler)
@@ -168,8 +168,8 @@ def _compare_on_digits(args: argparse.Namespace) -> int:
 
 def output_folder(out: str | None, default: str) -> Path:
     """Make the folder for results, and see that they can be written."""
-    from fp16sim.report.files import prepare_folder
     from fp16sim.report.pictures import REPORT_FILES
+    from fp16sim.training.files import prepare_folder
 
     if out is not None and not out.strip():
         raise Misuse(f"--out {out!r}: results go into a folder; name one, such as --out {default}")

@@ -37,7 +37,12 @@ def capture_outputs() -> Iterator[Captured]:
 
 
 def note_output(module: Module, output: object) -> None:
-    """Add a pair to the innermost block, if there is one; called by every module."""
+    """Add a pair to the innermost block, if there is one; called by every module. Each tensor of a tuple is a pair."""
     sink = _sink.get()
-    if sink is not None and isinstance(output, Tensor):
+    if sink is None:
+        return
+    if isinstance(output, Tensor):
         sink.append((module, output))
+    elif isinstance(output, tuple):
+        for part in output:
+            note_output(module, part)

@@ -12,7 +12,6 @@ from importlib.resources import files
 from pathlib import Path
 
 from fp16sim import __version__
-from fp16sim.report.files import remove_files, write_atomically
 from fp16sim.report.pictures import REPORT_FILES, Picture, pictures
 from fp16sim.report.style import run_colours
 from fp16sim.report.tables import (
@@ -25,6 +24,7 @@ from fp16sim.report.tables import (
     rows,
     superscript,
 )
+from fp16sim.training.files import remove_files, write_atomically
 from fp16sim.training.results import RunResult
 
 __all__ = ["Setting", "page", "write_report"]

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from fp16sim.autograd.policy import Policy, autocast
-from fp16sim.autograd.tensor import Tensor, no_grad
+from fp16sim.autograd.policy import Policy
 from fp16sim.nn import Module
 from fp16sim.nn.random import uniform_integers
 from fp16sim.optim import SGD
@@ -17,6 +16,7 @@ from fp16sim.scaling.protocol import single_scale
 from fp16sim.scaling.registry import parse
 from fp16sim.scaling.state import check_number
 from fp16sim.training.data import Batches, Split, digits
+from fp16sim.training.evaluation import accuracy_on
 from fp16sim.training.fit import digest, fit_steps
 from fp16sim.training.models import mlp
 from fp16sim.training.results import RunResult, RunSpec, Step
@@ -120,10 +120,7 @@ def compare_runs(
 
 def accuracy(model: Module, split: Split, policy: Policy | str) -> float:
     """Give the share of a split that a model labels correctly under a policy; NaN is never correct."""
-    with no_grad(), autocast(policy):
-        scores = model(Tensor(split.images)).data
-    right = (scores.argmax(axis=1) == split.labels) & ~np.isnan(scores).any(axis=1)
-    return float(right.mean())
+    return accuracy_on(model, [(split.images, split.labels)], policy)
 
 
 def _results(

@@ -18,6 +18,7 @@ from fp16sim.nn import CrossEntropyLoss, Module
 from fp16sim.scaling.registry import as_scaler, from_json
 from fp16sim.scaling.state import check_number
 from fp16sim.training.digest import digest
+from fp16sim.training.files import prepare_folder
 from fp16sim.training.results import Step
 from fp16sim.training.saving import STATE_FILE, SavedRun, check_settings, fingerprint, read_run, write_run
 from fp16sim.training.step import Observer, Optimizer, check_batch_values, train_step
@@ -89,6 +90,7 @@ class Loop:
         self._batches = _from(data, 0)
         self._settings: dict[str, Any] = {}
         if self._folder is not None:
+            prepare_folder(self._folder)
             self._settings = json.loads(json.dumps(self._fixed_settings(), default=_plain))
             self._take_up(self._folder, resume)
 
@@ -136,7 +138,6 @@ class Loop:
         """Save the state, as it is between two steps, in the folder `save_to`, and give the path of the file."""
         if self._folder is None:
             raise ValueError("nowhere to save to: pass save_to= when the loop is made")
-        self._folder.mkdir(exist_ok=True)
         run = SavedRun(
             settings=self._settings,
             steps=self._steps,
@@ -169,6 +170,10 @@ class Loop:
             if field.init
         }
         moving = ("lr",) if self._schedule is not None else ()
+        kind = getattr(self.scaler, "name", type(self.scaler).__name__)
+        options = {
+            f"scaler {name}": getattr(self.scaler, name) for name in getattr(self.scaler, "options", ())
+        }
         rates = {
             f"optimizer {name}": getattr(self._optimizer, name)
             for name in getattr(self._optimizer, "hyperparameters", ())
@@ -176,7 +181,8 @@ class Loop:
         }
         return {
             **policy,
-            "scaler": self.scaler.to_json(),
+            "scaler": kind,
+            **options,
             "optimizer": type(self._optimizer).__name__,
             **rates,
             "loss_factor": self._factor,
@@ -214,8 +220,8 @@ class Loop:
                     "same data in the same order (the same seed)"
                 )
         try:
-            self._optimizer.load_state_dict(saved.optimizer)  # type: ignore[attr-defined]
             self.model.load_state_dict(saved.model)
+            self._optimizer.load_state_dict(saved.optimizer)  # type: ignore[attr-defined]
         except ValueError as error:
             raise ValueError(f"{folder}: {error}") from error
         read = getattr(type(self.scaler), "from_state", None)

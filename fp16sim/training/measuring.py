@@ -34,8 +34,8 @@ def has_own_parameters(module: Module) -> bool:
 class Outputs:
     """The outputs of the modules with parameters of their own, in one forward pass or several of one step.
 
-    A module goes by its dotted name; from its second call on, in this pass or a later one, ``#2``, ``#3`` and so on
-    follow.
+    An output goes by the dotted name of its module; from its second on (it is called again, in this pass or a later
+    one, or gives several tensors) ``#2``, ``#3`` and so on follow.
 
     Attributes
     ----------

@@ -33,8 +33,8 @@ class Observed:
     step : Step
     gradients : mapping of name to array
         Gradients of the outputs of the modules that have parameters of their own, as the step had them: in the format
-        of the output and carrying the scale. A module that was called again goes by ``name#2``, ``name#3`` and so on;
-        an output that no loss depends on is left out. Empty where nothing is measured.
+        of the output and carrying the scale. A module that is called again, or gives several tensors, goes by
+        ``name#2``, ``name#3`` and so on; an output that no loss depends on is left out. Empty if nothing is measured.
     exact : mapping of name to array
         The same gradients as a float32 backward pass through the same forward pass gives them, without the
         scale.
@@ -120,7 +120,7 @@ def train_step(
             small = loss / len(batches) if len(batches) > 1 else loss
             small = small * loss_factor if loss_factor != 1.0 else small
             scaled = scale_loss(scaler, small)
-        layers = outputs.named(model, captured)
+        layers = outputs.named(model, captured) if measure else {}
         count = len(optimizer.parameters)
         found = gradients(scaled, [*optimizer.parameters, *layers.values()])
         moves = accumulate(moves, found[:count])

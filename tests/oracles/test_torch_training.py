@@ -43,8 +43,8 @@ def twin(torch: Any, model: Module) -> Any:
     for weight, bias in zip(parameters[::2], parameters[1::2], strict=True):
         layer = torch.nn.Linear(*weight.shape[::-1], dtype=torch.float64)
         with torch.no_grad():
-            layer.weight.copy_(torch.from_numpy(weight.data))
-            layer.bias.copy_(torch.from_numpy(bias.data))
+            layer.weight.copy_(torch.from_numpy(weight.numpy()))
+            layer.bias.copy_(torch.from_numpy(bias.numpy()))
         layers += [layer, torch.nn.ReLU()]
     return torch.nn.Sequential(*layers[:-1])
 
@@ -54,7 +54,7 @@ def network(seed: int, batch: int) -> tuple[Module, Any, Any]:
     model = mlp(seed=seed)
     for layer, parameter in enumerate(model.parameters()):
         if parameter.data.ndim == 1:
-            parameter.data[:] = normals(seed, parameter.data.size, 1000 + layer) / 8
+            parameter.data = (normals(seed, parameter.data.size, 1000 + layer) / 8).astype(np.float32)
     train, _ = digits()
     return model, train.images[:batch], train.labels[:batch]
 

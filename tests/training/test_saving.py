@@ -310,8 +310,8 @@ class TestInterrupts:
             {"policy": Policy("mixed_float16", matmul="h100")},
             "saved with policy matmul float32, and now it is h100",
         ),
-        ({"scaler": "torch,growth_interval=4"}, "saved with scaler"),
-        ({"scaler": "none"}, "saved with scaler"),
+        ({"scaler": DYNAMIC[:-1] + "4"}, "saved with scaler growth_interval 3, and now it is 4"),
+        ({"scaler": "none"}, "saved with scaler torch, and now it is none"),
         ({"kind": SGD}, "saved with optimizer Adam, and now it is SGD"),
         ({"lr": 0.02}, "saved with optimizer lr 0.01, and now it is 0.02"),
         ({"accumulate": 2}, "saved with accumulate 1, and now it is 2"),
@@ -433,8 +433,8 @@ def test_what_cannot_be_saved_is_refused_before_the_first_step(tmp_path):
 
 
 def test_a_parent_folder_that_is_missing(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        trained(save_to=tmp_path / "no" / "run", steps=1)
+    with pytest.raises(FileNotFoundError, match="mkdir -p"):
+        trained(save_to=tmp_path / "no" / "run", observers=[lambda _: pytest.fail("it trains")])
 
 
 # --- the file itself

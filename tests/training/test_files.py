@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from fp16sim.report.files import prepare_folder, write_atomically
+from fp16sim.training.files import prepare_folder, write_atomically
 
 
 def test_a_folder_is_made_inside_an_existing_one(tmp_path: Path) -> None:
