@@ -66,9 +66,10 @@ def checkpoint(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
     if not is_recording():
         return function(*inputs)
     scope = current_scope()
-    values: list[Any] = []
+    repeating = not isinstance(_memory.get(), (list, type(None)))
+    values: list[Any] = remembered(list)  # a block around this one hands them out again when it is repeated
     block = _Block(function, inputs, scope.policy if scope.active else None, values)
-    result, copies = block.run(values)
+    result, copies = block.run(iter(values) if repeating else values)
     if not result.requires_grad:
         return result
     own = {copy.number for copy in copies}
