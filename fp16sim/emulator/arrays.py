@@ -159,13 +159,22 @@ def broadcast(*arrays: npt.NDArray[Any]) -> tuple[tuple[int, ...], list[npt.NDAr
     if all(shape == shapes[0] for shape in shapes):
         return shapes[0], [np.ascontiguousarray(array).reshape(-1) for array in arrays]
     try:
-        shape = np.broadcast_shapes(*shapes)
+        shape = np.broadcast(*arrays).shape  # several times as fast as np.broadcast_shapes
     except ValueError:
         raise ValueError(
             f"shapes {' and '.join(map(str, shapes))} do not broadcast: going from the last axis, lengths must be "
             "equal or 1; reshape one operand"
         ) from None
-    return shape, [np.ascontiguousarray(np.broadcast_to(array, shape)).reshape(-1) for array in arrays]
+    return shape, [_spread(array, shape) for array in arrays]
+
+
+def _spread(array: npt.NDArray[Any], shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    """Repeat an array to fill a shape, as a flat contiguous one."""
+    if array.shape == shape:
+        return np.ascontiguousarray(array).reshape(-1)
+    whole = np.empty(shape, array.dtype)
+    whole[...] = array
+    return whole.reshape(-1)
 
 
 def decoded(bits: Encodings, fmt: Format) -> npt.NDArray[Any]:
