@@ -95,7 +95,10 @@ def differences(torch: Any, case: dict[str, Any], dtype: str, spoil: str = "") -
         total, their_total = (term, their_term) if total is None else (total + term, their_total + their_term)
     total.backward()
     their_total.backward()
-    pairs = {f"result {i}": (a.data, b.detach()) for i, (a, b) in enumerate(zip(results, their_results, strict=True))}
+    pairs = {
+        f"result {i}": (a.data, b.detach())
+        for i, (a, b) in enumerate(zip(results, their_results, strict=True))
+    }
     pairs |= {f"operand {i}": (a.grad, b.grad) for i, (a, b) in enumerate(zip(mine, other, strict=True))}
     pairs |= {name: (p.grad, getattr(theirs, name).grad) for name, p in ours.named_parameters()}
     found = {}
