@@ -129,6 +129,9 @@ class Datapath:
         elif self.products is None and not self.fused:
             object.__setattr__(self, "products", self.accumulator)
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # which equal datapaths share: caches look datapaths up at every operation
+
     @property
     def is_tensor_core(self) -> bool:
         """Whether whole blocks are aligned, cut and summed at once."""

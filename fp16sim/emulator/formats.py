@@ -170,6 +170,9 @@ class Format:
             )
         object.__setattr__(self, "emax", int(emax))
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # which equal formats share: caches look formats up at every operation
+
     def __repr__(self) -> str:
         # What the other fields say by default is left out; the rest makes the same format again.
         plain = Format(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -205,3 +207,14 @@ def test_dot_products_and_sums_equal_the_reference(
 def test_kernels_know_the_modes_by_their_places() -> None:
     for place, mode in enumerate(MODES):
         assert getattr(integer, mode.upper()) == place
+
+
+def test_formats_and_datapaths_are_found_by_value_and_told_apart_under_one_name() -> None:
+    path = DATAPATHS["float16"]
+    for this, equal, other in (
+        (binary16, Format("binary16", 5, 11), Format("binary16", 4, 5)),
+        (path, replace(path), replace(path, order="pairwise")),
+    ):
+        assert {this: 1}[equal] == 1  # type: ignore[index]
+        assert hash(this) == hash(equal)
+        assert other not in {this: 1}
