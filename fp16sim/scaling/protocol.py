@@ -175,8 +175,10 @@ def unscale(gradient: Array, decision: Decision) -> Array:
         if gradient.dtype == np.float64:
             return gradient * factor if decision.method == "reciprocal" else gradient / factor
         dtype = np.dtype(np.float32) if decision.dtype == "float32" else gradient.dtype
-        # Two-byte operands: the float32 product or quotient rounds once more, innocuously (24 >= 2 * 11 + 2).
-        factor = round_array(round_array(factor, dtype), np.float32)
+        if dtype.itemsize == 2:
+            # The float32 product or quotient rounds once more, innocuously (24 >= 2 * 11 + 2).
+            factor = round_array(factor, dtype)
+        factor = factor.astype(np.float32)
         wide = round_array(gradient, np.float32)
         return round_array(
             np.asarray(wide * factor if decision.method == "reciprocal" else wide / factor), dtype

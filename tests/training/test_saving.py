@@ -16,7 +16,8 @@ import pytest
 from fp16sim import scaling
 from fp16sim.autograd.policy import Policy
 from fp16sim.autograd.tensor import Tensor
-from fp16sim.nn import Module
+from fp16sim.nn import BatchNorm1d, Dropout, Linear, Module, ReLU, Sequential
+from fp16sim.nn.random import streams
 from fp16sim.optim import SGD, Adam
 from fp16sim.training import saving
 from fp16sim.training.data import Batches, digits
@@ -153,6 +154,24 @@ def test_the_state_of_modules_goes_on(tmp_path):
     resumed = run(6, save_to=tmp_path, resume=True)
     assert resumed.digest == whole.digest
     assert resumed.model.calls == 6
+
+
+def test_counters_of_dropout_and_running_statistics_go_on(tmp_path):
+    def run(steps, **options):
+        with streams(5):
+            model = Sequential(Linear(64, 16), BatchNorm1d(16), ReLU(), Dropout(0.5), Linear(16, 10))
+        optimizer = SGD(model.parameters(), lr=0.05, momentum=0.9)
+        return fit(model, DATA, policy="mixed_float16", optimizer=optimizer, steps=steps, **options)
+
+    whole = run(8)
+    run(5, save_to=tmp_path)
+    resumed = run(8, save_to=tmp_path, resume=True)
+    assert resumed.digest == whole.digest
+    states = [run.model.state_dict() for run in (whole, resumed)]
+    assert {name: array.tobytes() for name, array in states[0].items()} == {
+        name: array.tobytes() for name, array in states[1].items()
+    }
+    assert len(states[0]) > len(whole.model.parameters())
 
 
 def test_more_steps_are_added_to_a_finished_run(tmp_path):

@@ -11,9 +11,9 @@ from fp16sim.autograd.arithmetic import Arithmetic, round_array
 from fp16sim.autograd.backward import gradients
 from fp16sim.autograd.policy import Policy, autocast
 from fp16sim.autograd.tensor import Tensor
-from fp16sim.nn import CrossEntropyLoss, Linear, Module
-from fp16sim.optim import SGD
-from fp16sim.training.data import Batches, digits
+from fp16sim.nn import GRU, CrossEntropyLoss, Embedding, Linear, Module
+from fp16sim.optim import SGD, Adam
+from fp16sim.training.data import Batches, SequenceBatches, TextBatches, characters, digits, vowels
 from fp16sim.training.fit import fit, fit_steps
 from fp16sim.training.models import mlp
 from fp16sim.training.step import train_step
@@ -100,6 +100,49 @@ def test_a_part_that_is_meant_to_stay_in_evaluation_mode_does():
     model.modules[0].eval()
     fit(model, DATA, optimizer=SGD(model.parameters(), lr=0.1), steps=1)
     assert [part.training for part in model.modules] == [False, True, True, True, True]
+
+
+class Tokens(Module):
+    """Predicts the next character from this one."""
+
+    def __init__(self, vocabulary):
+        self.embedding, self.head = Embedding(vocabulary, 8), Linear(8, vocabulary)
+
+    def forward(self, tokens):
+        return self.head(self.embedding(tokens))
+
+
+class Speech(Module):
+    """Who speaks, from the last state of a recurrent layer."""
+
+    def __init__(self):
+        self.recurrent, self.head = GRU(12, 8, batch_first=True), Linear(8, 9)
+
+    def forward(self, x, lengths):
+        _, last = self.recurrent(x, lengths=lengths)
+        return self.head(last[0])
+
+
+def flat(output, targets):
+    return CrossEntropyLoss()(output.reshape(-1, output.shape[-1]), targets.reshape(-1))
+
+
+@pytest.mark.parametrize("kind", ["text", "speech"])
+def test_real_tokens_and_sequences_are_trained_on_and_measured(kind):
+    shown = []
+    if kind == "text":
+        text = characters()
+        model, data, loss = Tokens(len(text.vocabulary)), TextBatches(text.training, 16, 8), flat
+    else:
+        model, data, loss = Speech(), SequenceBatches(vowels()[0], 30), None
+    optimizer = Adam(model.parameters(), lr=0.01)
+    options = {"policy": MIXED, "scaler": "torch", "loss_function": loss, "observers": [shown.append]}
+    run = fit(model, data, optimizer=optimizer, steps=12, **options)
+    assert np.mean([s.loss for s in run.history[-3:]]) < run.history[0].loss
+    assert {name.partition("#")[0] for name in shown[0].gradients} == (
+        {"embedding", "head"} if kind == "text" else {"recurrent", "head"}
+    )
+    assert run.history[0].survive > 0
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
