@@ -263,6 +263,7 @@ class Tensor:
     def of_result(cls, array: Array) -> Tensor:
         """Wrap what an operation computed, an array of one of the dtypes; a read-only one, a view, is copied."""
         tensor = cls.__new__(cls)
+        array = np.asarray(array)  # NumPy makes scalars of results without axes
         tensor._array = array if array.flags.writeable else array.copy()
         tensor.requires_grad = False
         tensor.grad = None
