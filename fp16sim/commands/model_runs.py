@@ -77,13 +77,13 @@ def run_model(args: argparse.Namespace) -> int:
     default = f"runs/{recipe.name}"
     _look_into(Path(default if args.out is None else args.out), specs, args.resume)
     folder = output_folder(args.out, default)
+    loops = [_loop(args, recipe, policies[spec.policy], spec, steps, folder) for spec in specs]
     progress = Progress(len(specs), quiet=args.quiet)
     finished: list[Outcome] = []
     stopped = ""
     try:
         with compilations(progress.compiling), deferred_interrupt() as interrupted:
-            for spec in specs:
-                loop = _loop(args, recipe, policies[spec.policy], spec, steps, folder)
+            for spec, loop in zip(specs, loops, strict=True):
                 progress.skip(spec.name, len(loop.history), steps)
                 for step in loop:
                     progress.step(spec, step, steps)
@@ -97,7 +97,7 @@ def run_model(args: argparse.Namespace) -> int:
                 progress.finished(spec.name, _says(finished[-1]))
     except KeyboardInterrupt:  # a second Ctrl-C, or none could be put off
         stopped = f"interrupted; what was saved before goes on with {_again(args)}"
-    except (ValueError, ArithmeticError, MemoryError, RuntimeError) as error:
+    except (OSError, ValueError, ArithmeticError, MemoryError, RuntimeError) as error:
         stopped = f"{specs[len(finished)].name}: {error}"
     finally:
         progress.close()

@@ -57,7 +57,7 @@ def fit(
     steps : int
         Of the whole run; skipped steps count.
     observers : sequence of callables
-        Each is called with an :class:`~fp16sim.training.step.Observed` after every step.
+        Each is called with an :class:`~fp16sim.training.step.Observed` after every step that is taken now.
     loss_function : callable, optional
         ``(output, targets) -> Tensor``. Default: cross-entropy.
     loss_factor : float

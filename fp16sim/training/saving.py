@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -112,21 +111,31 @@ def read_run(folder: str | Path) -> SavedRun:
     path = Path(folder) / STATE_FILE
     if not path.is_file():
         raise FileNotFoundError(f"{folder} holds no saved run ({STATE_FILE}): name the folder of one")
+    content = path.read_bytes()
     try:
-        with np.load(io.BytesIO(path.read_bytes()), allow_pickle=False) as archive:
-            header = json.loads(archive["header"].tobytes())
-            version = header.pop("fp16sim state")
-            entries = {name: archive[name] for name in archive.files} if version == VERSION else {}
-    except (zipfile.BadZipFile, OSError, EOFError, KeyError, ValueError, AttributeError, TypeError) as error:
-        reason = " ".join(str(error).split())
+        return _parsed(content)
+    except _OtherVersion as error:
         raise ValueError(
-            f"{path} is no whole saved run ({reason}): remove it and start the run again"
-        ) from error
-    if version != VERSION:
-        raise ValueError(
-            f"{path} has version {version} of the format and this fp16sim reads version {VERSION}: go on with the "
+            f"{path} has version {error} of the format and this fp16sim reads version {VERSION}: go on with the "
             "fp16sim that wrote it, or start the run again in another folder"
-        )
+        ) from None
+    except Exception as error:  # a damaged archive fails in many ways
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise ValueError(
+            f"{path} is no whole saved run ({reason[:80]}): remove it and start the run again"
+        ) from error
+
+
+class _OtherVersion(Exception):
+    """Holds the version of a file."""
+
+
+def _parsed(content: bytes) -> SavedRun:
+    with np.load(io.BytesIO(content), allow_pickle=False) as archive:
+        header = json.loads(archive["header"].tobytes())
+        if (version := header.pop("fp16sim state")) != VERSION:
+            raise _OtherVersion(version)
+        entries = {name: archive[name] for name in archive.files}
     dtypes, numbers = header.pop("dtypes"), header.pop("optimizer")
     arrays = {name: entries[name].view(DTYPES.get(dtype, dtype)) for name, dtype in dtypes.items()}
     columns = [entries[f"history/{field.name}"].tolist() for field in fields(Step)]

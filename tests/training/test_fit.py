@@ -74,6 +74,18 @@ def test_scaling_is_exact(policy, k):
     assert weights(runs[0]) == weights(runs[1])
 
 
+@pytest.mark.parametrize("policy", ["float32", "mixed_float16", "mixed_bfloat16"])
+def test_scaling_is_exact_over_a_window_of_micro_batches(policy):
+    """Divided by four micro-batches, which is exact, and added up: the same bits again."""
+    runs = [
+        train(
+            policy, f"static,scale={8 * 2**s}", lr=0.05 * 2.0**s, loss_factor=2.0**-s, accumulate=4, steps=3
+        )
+        for s in (0, 1, 9)
+    ]
+    assert weights(runs[0]) == weights(runs[1]) == weights(runs[2])
+
+
 def test_scaling_matters_otherwise():
     """The property above can fail: the same scale with half the loss gives other bits."""
     seen = []

@@ -17,10 +17,11 @@ from fp16sim import scaling
 from fp16sim.autograd.policy import Policy
 from fp16sim.autograd.tensor import Tensor
 from fp16sim.nn import BatchNorm1d, Dropout, Linear, Module, ReLU, Sequential
-from fp16sim.nn.random import streams
+from fp16sim.nn.random import streams, uniform_integers
 from fp16sim.optim import SGD, Adam
 from fp16sim.training import saving
 from fp16sim.training.data import Batches, digits
+from fp16sim.training.difference import difference
 from fp16sim.training.fit import fit, fit_steps
 from fp16sim.training.interrupts import deferred_interrupt
 from fp16sim.training.models import mlp
@@ -188,6 +189,7 @@ import os, signal, sys
 sys.path.insert(0, {folder!r})
 from fp16sim.optim import Adam
 from fp16sim.training.data import Batches, digits
+from fp16sim.training.difference import difference
 from fp16sim.training.fit import fit
 from fp16sim.training.models import mlp
 
@@ -414,6 +416,26 @@ def test_a_damaged_file_is_one_line(damage, tmp_path):
     assert "\n" not in str(caught.value)
     trained(save_to=tmp_path, steps=2)  # nothing is lost
     assert len(read_run(tmp_path).history) == 2
+
+
+def test_a_byte_changed_anywhere_is_noticed_or_changes_nothing(tmp_path):
+    """Two hundred places: one line, or a byte of the archive that says nothing, such as a file mode."""
+    stopped(tmp_path, 3)
+    path = tmp_path / STATE_FILE
+    content, before = path.read_bytes(), read_run(tmp_path)
+    said = []
+    for draw in uniform_integers(11, 200).tolist():
+        place = draw * len(content) >> 24
+        path.write_bytes(content[:place] + bytes([content[place] ^ (1 + draw % 255)]) + content[place + 1 :])
+        try:
+            found = read_run(tmp_path)
+        except ValueError as error:
+            said.append(str(error))
+            continue
+        assert difference(found, before) is None
+        assert repr(replace(found, model={}, optimizer={})) == repr(replace(before, model={}, optimizer={}))
+    assert len(said) > 150
+    assert all("\n" not in each and len(each) < 300 for each in said)
 
 
 def test_another_version_says_what_to_do(tmp_path, monkeypatch):
