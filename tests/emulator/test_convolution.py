@@ -161,9 +161,10 @@ def test_a_wrong_order_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
         expected = results(some(), *arrays, datapath="float16")
     true_windows = unfolding._windows
 
-    def backwards(x: Array, places: Any, kernel: Any, *steps: Any) -> Array:
-        lead = (slice(None),) * (x.ndim - len(places))
-        return true_windows(x, places, kernel, *steps)[(*lead, *[slice(None, None, -1)] * len(kernel))]
+    def backwards(x: Array, places: Any, kernel: Any, stride: Any, dilation: Any, after: int = 0) -> Array:
+        lead = (slice(None),) * (x.ndim - after - len(places))
+        windows = true_windows(x, places, kernel, stride, dilation, after)
+        return windows[(*lead, *[slice(None, None, -1)] * len(kernel))]
 
     monkeypatch.setattr(unfolding, "_windows", backwards)
     assert differences(results(some(), *arrays, datapath="float16"), expected) > 0
@@ -233,10 +234,12 @@ def test_threads_and_splits_of_the_batch_change_nothing(
     }
 
 
-def test_columns_made_in_parts_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("limit", ["_COLUMNS", "_TOGETHER"])
+@pytest.mark.parametrize("size", [1, 1000])
+def test_columns_made_in_parts_change_nothing(limit: str, size: int, monkeypatch: pytest.MonkeyPatch) -> None:
     arrays = operands(some(), "near_one")
     whole = results(some(), *arrays, datapath="float16")
-    monkeypatch.setattr(unfolding, "_COLUMNS", 1)
+    monkeypatch.setattr(unfolding, limit, size)
     assert differences(results(some(), *arrays, datapath="float16"), whole) == 0
 
 

@@ -1,8 +1,9 @@
 """Convolutions as products of matrices: what each window reads becomes a column.
 
-The order of the terms is that of `reference_convolution.py`. Columns are made for one image, or for the gradient of
+The order of the terms is that of `reference_convolution.py`. Columns are made for some images, or for the gradient of
 the weight for some channels, at a time, so they stay small; each element of a result is still one dot product,
-summed from its first term to its last.
+summed from its first term to its last. Images that go together lie side by side, the image moving fastest: then what
+a tap reads is one long run of memory, however small the images are.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ Encodings = npt.NDArray[Any]
 Counts = npt.NDArray[np.int64] | None
 _WORTH_THREADS = 1 << 20
 """Multiply-accumulates from which on images go to several threads."""
+_TOGETHER = 1 << 20
+"""Elements of the columns up to which images go together."""
 _COLUMNS = 1 << 24
 """Elements of the columns that are made at once for the gradient of the weight, unless one channel has more."""
 
@@ -41,17 +44,18 @@ def forward(matmul: Matmul, x: Encodings, weight: Encodings, geometry: Geometry,
     terms, places = prod(weight.shape[1:]), prod(geometry.output)
     rows = weight.reshape(weight.shape[0], terms)
 
-    def one(image: int, group: int) -> Counts:
-        channels = _padded(x[image, group * each_in : (group + 1) * each_in], geometry)
-        columns = _windows(channels, geometry.output, geometry.kernel, geometry.stride, geometry.dilation)
+    def some(images: slice, group: int) -> Counts:
+        channels = x[images, group * each_in : (group + 1) * each_in]
+        sizes = [n + sum(pair) for n, pair in zip(geometry.size, geometry.padding, strict=True)]
+        inside = [slice(b, b + n) for n, (b, _) in zip(geometry.size, geometry.padding, strict=True)]
+        buffer = _beside(channels, sizes, tuple(inside))
+        columns = _windows(buffer, geometry.output, geometry.kernel, geometry.stride, geometry.dilation, 1)
         outputs = slice(group * each_out, (group + 1) * each_out)
-        return matmul(
-            rows[outputs],
-            columns.reshape(terms, places),
-            out[image, outputs].reshape(each_out, places),
+        return _multiplied(
+            matmul, rows[outputs], columns.reshape(terms, places * buffer.shape[-1]), out[images, outputs]
         )
 
-    return _each(one, x.shape[0], geometry.groups, out.size * terms)
+    return _each(some, x.shape[0], geometry.groups, terms * places, out.size * terms)
 
 
 def input_gradient(
@@ -77,18 +81,19 @@ def input_gradient(
         inside.append(slice(start, start + max(0, count) * step, step) if count > 0 else slice(0, 0))
     reverse = (slice(None), *[slice(None, None, -1)] * len(sizes))  # the last tap first
 
-    def one(image: int, group: int) -> Counts:
+    def some(images: slice, group: int) -> Counts:
         outputs = slice(group * each_out, (group + 1) * each_out)
-        buffer = _placed(gradient[image, outputs][(slice(None), *kept)], sizes, tuple(inside))
-        columns = _windows(buffer, geometry.size, geometry.kernel, (1,) * len(sizes), geometry.dilation)
+        buffer = _beside(gradient[(images, outputs, *kept)], sizes, tuple(inside))
+        columns = _windows(buffer, geometry.size, geometry.kernel, (1,) * len(sizes), geometry.dilation, 1)
         rows = weight[outputs].reshape(each_out, each_in, taps).transpose(1, 0, 2)
-        return matmul(
+        return _multiplied(
+            matmul,
             rows.reshape(each_in, terms),
-            columns[reverse].reshape(terms, places),
-            out[image, group * each_in : (group + 1) * each_in].reshape(each_in, places),
+            columns[reverse].reshape(terms, places * buffer.shape[-1]),
+            out[images, group * each_in : (group + 1) * each_in],
         )
 
-    return _each(one, gradient.shape[0], geometry.groups, out.size * terms)
+    return _each(some, gradient.shape[0], geometry.groups, terms * places, out.size * terms)
 
 
 def weight_gradient(
@@ -135,45 +140,71 @@ def _placed(x: Encodings, sizes: list[int], inside: tuple[slice, ...]) -> Encodi
     return buffer
 
 
+def _beside(x: Encodings, sizes: list[int], inside: tuple[slice, ...]) -> Encodings:
+    """Put (images, channels, spatial axes) into zeros, (channels, sizes, images)."""
+    buffer = np.zeros((x.shape[1], *sizes, x.shape[0]), x.dtype)
+    buffer[(slice(None), *inside)] = np.moveaxis(x, 0, -1)
+    return buffer
+
+
+def _multiplied(matmul: Matmul, rows: Encodings, columns: Encodings, out: Encodings) -> Counts:
+    """Multiply into (images, channels, spatial axes) by columns of (places, images)."""
+    images, channels, *spatial = out.shape
+    if images == 1:
+        return matmul(rows, columns, out[0].reshape(channels, columns.shape[1]))
+    part = np.empty((channels, columns.shape[1]), out.dtype)
+    counts = matmul(rows, columns, part)
+    out[...] = np.moveaxis(part.reshape(channels, *spatial, images), -1, 0)
+    return counts
+
+
 def _windows(
     x: Encodings,
     places: tuple[int, ...],
     kernel: tuple[int, ...],
     stride: tuple[int, ...],
     dilation: tuple[int, ...],
+    after: int = 0,
 ) -> Encodings:
-    """View (..., spatial axes) as (..., taps, places); nothing is copied."""
-    lead = x.ndim - len(places)
-    spatial = x.strides[lead:]
+    """View (..., spatial axes) as (..., taps, places), both with `after` more axes; nothing is copied."""
+    end = x.ndim - after
+    lead = end - len(places)
+    spatial = x.strides[lead:end]
     return as_strided(
         x,
-        (*x.shape[:lead], *kernel, *places),
+        (*x.shape[:lead], *kernel, *places, *x.shape[end:]),
         (
             *x.strides[:lead],
             *(bytes_ * d for bytes_, d in zip(spatial, dilation, strict=True)),
             *(bytes_ * s for bytes_, s in zip(spatial, stride, strict=True)),
+            *x.strides[end:],
         ),
         writeable=False,
     )
 
 
-def _each(one: Callable[[int, int], Counts], images: int, groups: int, work: int) -> Counts:
-    """Do every image and group, on several threads if there are enough of them; add the counts."""
-    pairs = [(image, group) for image in range(images) for group in range(groups)]
+def _each(some: Callable[[slice, int], Counts], images: int, groups: int, columns: int, work: int) -> Counts:
+    """Do all images, as many at once as `columns` elements each allow, of every group, and add the counts.
+
+    On several threads if there are enough of them.
+    """
     workers = threads.threads() if work >= _WORTH_THREADS else 1
-    if len(pairs) < workers:
+    if images * groups < workers:
         workers = 1  # the product of each divides its own result
+    most = max(1, min(_TOGETHER // max(1, columns), -(-images * groups // workers)))
+    starts = range(0, images, most)
+    pairs = [(slice(start, min(start + most, images)), group) for start in starts for group in range(groups)]
     ends = [len(pairs) * i // workers for i in range(workers + 1)]
     pieces = [pairs[start:stop] for start, stop in zip(ends, ends[1:], strict=False)]
 
-    def some(piece: list[tuple[int, int]]) -> Counts:
+    def each(piece: list[tuple[slice, int]]) -> Counts:
         total: Counts = None
-        for image, group in piece:
-            total = _plus(total, one(image, group))
+        for part, group in piece:
+            total = _plus(total, some(part, group))
         return total
 
     total: Counts = None
-    for counts in threads.run([lambda piece=piece: some(piece) for piece in pieces]):  # type: ignore[misc]
+    for counts in threads.run([lambda piece=piece: each(piece) for piece in pieces]):  # type: ignore[misc]
         total = _plus(total, counts)
     return total
 
