@@ -1,1 +1,1 @@
-"""Training: data, models, the step, the loop, and comparisons of runs."""
+"""Training: data, models and recipes, the step and the loop, saved runs, and comparisons of runs."""
