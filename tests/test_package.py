@@ -22,7 +22,8 @@ LAYERS = (
      "emulator.kernels.float32_constants"),
     ("emulator.exact", "emulator.reference", "emulator.reference_order", "emulator.reference_dot",
      "emulator.reference_tensor_core", "emulator.reference_convolution", "emulator.reference_functions",
-     "emulator.enclosures"),
+     "emulator.reference_layers", "emulator.reference_layers_norms", "emulator.reference_layers_recurrent",
+     "emulator.reference_layers_updates", "emulator.enclosures"),
     ("emulator.double_double", "emulator.elementary", "emulator.activation_functions", "emulator.one_argument",
      "emulator.table_digests", "emulator.table_entries", "emulator.tables", "emulator.float32_functions",
      "emulator.float32_cores", "emulator.float32_activations", "emulator.float64_cores",
@@ -119,6 +120,10 @@ def test_the_definition_uses_no_numpy() -> None:
         "reference_tensor_core",
         "reference_convolution",
         "reference_functions",
+        "reference_layers",
+        "reference_layers_norms",
+        "reference_layers_recurrent",
+        "reference_layers_updates",
         "enclosures",
     ):
         tree = ast.parse(source_of(f"emulator.{module}"))
