@@ -80,6 +80,7 @@ class Loop:
         self._clip_norm, self._clip_value = clip_norm, clip_value
         self._loss = loss_function or CrossEntropyLoss()
         self._last_batch: Any = None
+        self._inside = False
         self._folder = None if save_to is None else Path(save_to)
         self._save_every = self._steps
         if save_every is not None:
@@ -109,6 +110,7 @@ class Loop:
             check_batch_values(window[-1][0], number)
         if self._schedule is not None:
             self._optimizer.lr = _rate(self._schedule, self.applied)  # type: ignore[attr-defined]
+        self._inside = True
         step, self.scaler, advance = train_step(
             taken + 1,
             self.model,
@@ -123,6 +125,7 @@ class Loop:
             measure=self._measure,
             observers=self._observers,
         )
+        self._inside = False
         self.history.append(step)
         self.applied += advance
         self._last_batch = window[-1]
@@ -138,6 +141,11 @@ class Loop:
         """Save the state, as it is between two steps, in the folder `save_to`, and give the path of the file."""
         if self._folder is None:
             raise ValueError("nowhere to save to: pass save_to= when the loop is made")
+        if self._inside:
+            raise RuntimeError(
+                f"step {len(self.history) + 1} was broken off inside, so there is no state between two steps: resume "
+                "from the one that was saved before"
+            )
         run = SavedRun(
             settings=self._settings,
             steps=self._steps,

@@ -33,8 +33,8 @@ class Step:
     overflow : bool
         Whether a gradient of a parameter was infinite or NaN.
     zero, flushed, survive : float
-        Shares of the activation gradients, as in :class:`fp16sim.recording.histogram.Shares`. Under a float32
-        policy nothing is flushed: ``flushed`` is then the share that binary16 would flush at this scale.
+        Shares of the activation gradients, as in :class:`fp16sim.recording.histogram.Shares`. Gradients in float32 or
+        float64 are not flushed: what binary16 would flush of them at this scale counts. NaN where nothing is measured.
     """
 
     step: int
@@ -77,7 +77,7 @@ class RunSpec:
     name : str
         The label in tables and pictures.
     policy : str
-        ``"float32"``, ``"float16"`` or ``"mixed_float16"``.
+        The name of a :class:`fp16sim.Policy`.
     scaler : str
         ``NAME[,key=value...]`` as :func:`fp16sim.scaling.parse` reads it.
     """

@@ -36,8 +36,8 @@ class Observed:
         of the output and carrying the scale. A module that is called again, or gives several tensors, goes by
         ``name#2``, ``name#3`` and so on; an output that no loss depends on is left out. Empty if nothing is measured.
     exact : mapping of name to array
-        The same gradients as a float32 backward pass through the same forward pass gives them, without the
-        scale.
+        The same gradients as a float32 backward pass through the same forward pass gives them (float64 where the
+        output is float64), without the scale.
     """
 
     step: Step

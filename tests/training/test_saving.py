@@ -453,6 +453,24 @@ def test_a_folder_without_a_run():
         read_run("nowhere")
 
 
+def test_a_step_that_was_broken_off_is_not_saved(tmp_path):
+    class Breaking(SGD):
+        def moved(self, position, *arguments):
+            if position == 3:
+                raise KeyboardInterrupt
+            return super().moved(position, *arguments)
+
+    stopped(tmp_path, 4, kind=SGD, scaler="none")
+    positional, named = arguments(kind=SGD, scaler="none", save_to=tmp_path, resume=True)
+    loop = fit_steps(*positional, **named)
+    loop._optimizer.__class__ = Breaking
+    with pytest.raises(KeyboardInterrupt):
+        next(loop)
+    with pytest.raises(RuntimeError, match="step 5 was broken off inside"):
+        loop.save()
+    assert len(read_run(tmp_path).history) == 4
+
+
 def test_what_cannot_be_saved_is_refused_before_the_first_step(tmp_path):
     class Bare:
         scale = 1.0
