@@ -133,9 +133,9 @@ def _limited(a: Array) -> Array:
     """Bring magnitudes down to 16, where both slopes are 0 or 1 in either narrow format and no square overflows."""
     bits = a.view(np.uint16)
     sixteen = np.asarray(16, a.dtype).view(np.uint16)
-    # Encodings without their sign are ordered as magnitudes, infinity before NaN, which stays.
+    # Encodings without their sign are ordered as magnitudes, infinity before NaN, which becomes that of all ones.
     magnitude, infinity = bits & np.uint16(0x7FFF), np.asarray(np.inf, a.dtype).view(np.uint16)
-    held = np.where(magnitude > infinity, magnitude, np.minimum(magnitude, sixteen))
+    held = np.minimum(magnitude, sixteen) | (magnitude > infinity) * np.uint16(0x7FFF)
     return np.asarray(held | (bits & np.uint16(0x8000))).view(a.dtype)
 
 
