@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from fp16sim.autograd.arithmetic import Arithmetic, Array
 from fp16sim.autograd.tensor import Tensor
 from fp16sim.optim.averages import average, average_of_squares
@@ -62,7 +64,6 @@ class RMSprop(Optimizer):
 
     Examples
     --------
-    >>> import numpy as np
     >>> weight = Tensor(np.float32([1.0]), requires_grad=True)
     >>> RMSprop([weight], lr=0.125, alpha=0.75).step([np.float32([1e-4])])
     >>> weight.data
@@ -122,9 +123,8 @@ class RMSprop(Optimizer):
         rate = r.constant(self.lr, weight)
         if not self.momentum:
             return r.subtract(weight, r.divide(r.multiply(gradient, rate), d))
-        b = r.divide(gradient, d)
         before = self.velocity[position]
-        if before is not None:  # from 0 the sum is the quotient
-            b = r.add(r.multiply(before, r.constant(self.momentum, b)), b)
+        b = np.zeros_like(weight) if before is None else before
+        b = r.add(r.multiply(b, r.constant(self.momentum, b)), r.divide(gradient, d))
         self.velocity[position] = b
         return r.subtract(weight, r.multiply(b, rate))
