@@ -45,7 +45,7 @@ class Adam(Optimizer):
         g  <- R(g)
         g  <- R(g + R(R(weight_decay) w))                with weight decay
         m  <- R(m + R(R(1 - b1) R(g - m)))               from 0
-              R(g - R(R(g - m) R(1 - R(1 - b1))))        instead, where b1 <= 1/2
+              R(g - R(R(g - m) R(1 - R(1 - b1))))        instead, where R(1 - b1) >= 1/2
         v  <- R(R(R(b2) v) + R(R(R(1 - b2) g) g))        from 0
         d  <- R(R(R(sqrt(v)) / R(sqrt(1 - b2^t))) + R(eps))
         w  <- R(w - R(R(R(lr / (1 - b1^t)) m) / d))
