@@ -1,4 +1,4 @@
-"""Layers: parameters and their names, initial weights, and the roundings of a forward pass."""
+"""Layers: parameters and their names, state, initial weights, and the roundings of a forward pass."""
 
 import math
 
@@ -6,14 +6,16 @@ import numpy as np
 import pytest
 
 from fp16sim import nn
-from fp16sim.autograd.policy import autocast
+from fp16sim.autograd.policy import Policy, autocast
 from fp16sim.autograd.tensor import Tensor
-from fp16sim.nn.random import normals
+from fp16sim.nn.random import manual_seed, normals, streams
 from fp16sim.training.models import mlp
 
 
 def test_he_initialisation():
-    layer = nn.Linear(64, 32, seed=7, layer=2)
+    with streams(7):
+        nn.Linear(1, 1), nn.Linear(1, 1)
+        layer = nn.Linear(64, 32)
     expected = (normals(7, 2048, 2) * math.sqrt(2 / 64)).reshape(32, 64).astype(np.float32)
     assert layer.weight.data.tobytes() == expected.tobytes()
     assert abs(layer.weight.data.std() - math.sqrt(2 / 64)) < 0.01
@@ -54,7 +56,8 @@ def test_nested_modules_have_dotted_names():
 
 
 def test_linear_rounds_product_and_sum_under_mixed_float16():
-    layer = nn.Linear(16, 3, seed=1)
+    with streams(1):
+        layer = nn.Linear(16, 3)
     layer.bias.data = np.float32([0.1, -0.2, 0.3])
     x = np.random.default_rng(0).normal(size=(5, 16)).astype(np.float32)
     with autocast("mixed_float16"):
@@ -89,36 +92,158 @@ def test_to_rounds_once_and_back():
     assert layer.weight.dtype == np.float32
 
 
-def test_layers_of_a_chain_start_apart():
-    model = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8))
-    for place in (0, 2):
-        expected = nn.Linear(8, 8, layer=place).weight.data
-        assert model.modules[place].weight.data.tobytes() == expected.tobytes()
-    assert nn.Linear(8, 8, layer=0).weight.data.tobytes() != nn.Linear(8, 8, layer=2).weight.data.tobytes()
+# ---------------------------------------------------------------------------------------------------- streams
 
 
-def test_chains_in_a_chain_start_apart_too():
-    def block():
-        return nn.Sequential(nn.Linear(8, 8), nn.ReLU())
-
-    model = nn.Sequential(block(), block(), nn.Linear(8, 8))
-    weights = [p.data.tobytes() for name, p in model.named_parameters() if name.endswith("weight")]
-    assert weights == [nn.Linear(8, 8, layer=place).weight.data.tobytes() for place in (0, 2, 4)]
+def weights(model):
+    return [p.data.tobytes() for name, p in model.named_parameters() if name.endswith("weight")]
 
 
-def test_a_layer_that_is_shared_has_its_first_place():
-    shared = nn.Linear(8, 8)
-    nn.Sequential(nn.ReLU(), shared, shared)
-    assert shared.weight.data.tobytes() == nn.Linear(8, 8, layer=1).weight.data.tobytes()
+def test_every_layer_takes_the_next_stream():
+    with streams(0):
+        model = nn.Sequential(nn.Sequential(nn.Linear(8, 8), nn.ReLU()), nn.Linear(8, 8), nn.Linear(8, 8))
+    expected = [
+        (normals(0, 64, layer) * math.sqrt(2 / 8)).astype(np.float32).tobytes() for layer in (0, 1, 2)
+    ]
+    assert weights(model) == expected
 
 
-def test_a_layer_number_that_was_given_and_weights_that_were_changed_stay():
-    given, trained = nn.Linear(8, 8, layer=0), nn.Linear(8, 8)
-    trained.weight.data = trained.weight.data + np.float32(1)
-    before = trained.weight.data.tobytes()
-    nn.Sequential(nn.ReLU(), given, trained)
-    assert given.weight.data.tobytes() == nn.Linear(8, 8).weight.data.tobytes()
-    assert trained.weight.data.tobytes() == before
+def test_manual_seed_starts_the_streams_again():
+    manual_seed(5)
+    first = weights(nn.Linear(4, 4)) + weights(nn.Linear(4, 4))
+    manual_seed(5)
+    second = weights(nn.Linear(4, 4)) + weights(nn.Linear(4, 4))
+    manual_seed(6)
+    third = weights(nn.Linear(4, 4))
+    assert first == second
+    assert len({*first, *third}) == 3
+
+
+def test_streams_leave_those_outside_alone():
+    manual_seed(5)
+    nn.Linear(4, 4)
+    outer = nn.Linear(4, 4).weight.data.tobytes()
+    manual_seed(5)
+    nn.Linear(4, 4)
+    with streams(9):
+        inner = nn.Linear(4, 4).weight.data.tobytes()
+    assert nn.Linear(4, 4).weight.data.tobytes() == outer != inner
+
+
+@pytest.mark.parametrize("seed", [-1, 2**64, 1.5, True])
+def test_seeds_that_are_none_are_refused(seed):
+    with pytest.raises(ValueError, match="seed="):
+        manual_seed(seed)
+
+
+# ---------------------------------------------------------------------------------------------------- modules
+
+
+class Counting(nn.Module):
+    """A parameter, an array, a counter, and parts in a list."""
+
+    state = ("calls",)
+
+    def __init__(self):
+        self.scale = Tensor(np.float32([2.0]), requires_grad=True)
+        self.constant = Tensor(np.float32([1.0]))
+        self.running = np.zeros(2, np.float32)
+        self.seen = np.zeros((), np.int64)
+        self.calls = 0
+        self.width = 7
+        self.blocks = [nn.Linear(2, 2), nn.Dropout(0.5)]
+
+    def forward(self, x):
+        self.calls += 1
+        for block in self.blocks:
+            x = block(x)
+        return x * self.scale
+
+
+NAMES = ["scale", "running", "seen", "calls", "blocks.0.weight", "blocks.0.bias", "blocks.1.calls"]
+
+
+def test_state_comes_back():
+    model, other = Counting(), Counting()
+    model.running = np.float32([3.0, 4.0])
+    for _ in range(3):
+        model(Tensor([[1.0, 2.0]]))
+    saved = model.state_dict()
+    assert list(saved) == NAMES
+    other.load_state_dict(saved)
+    assert other.calls == 3
+    assert isinstance(other.calls, int)
+    assert other.blocks[1].calls == 3
+    for name, value in other.state_dict().items():
+        assert value.tobytes() == saved[name].tobytes()
+        assert value.dtype == saved[name].dtype
+    saved["running"][:] = 9  # a copy
+    assert other.running.tolist() == [3.0, 4.0]
+    assert model.running.tolist() == [3.0, 4.0]
+
+
+def test_a_state_of_another_dtype_is_rounded():
+    layer = nn.Linear(2, 1, bias=False)
+    layer.load_state_dict({"weight": np.float64([[0.1, 0.2]])})
+    assert layer.weight.data.tobytes() == np.float32([[0.1, 0.2]]).tobytes()
+    assert layer.to("float16").weight.dtype == np.float16
+    layer.load_state_dict({"weight": np.float32([[0.1, 0.2]])})
+    assert layer.weight.data.tobytes() == np.float16([[0.1, 0.2]]).tobytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda s: s.pop("running"), "it lacks 'running'; pass all of state_dict"),
+        (lambda s: s.update(blocks=1), "it has 'blocks'; did you mean"),
+        (lambda s: s.update(scale=np.ones(2)), r"'scale' has shape \(2,\) there and \(1,\) here"),
+    ],
+)
+def test_states_of_other_models_are_refused_and_nothing_changes(change, message):
+    model = Counting()
+    before = {name: value.tobytes() for name, value in model.state_dict().items()}
+    saved = {name: value + 1 for name, value in model.state_dict().items()}
+    change(saved)
+    with pytest.raises(ValueError, match=message):
+        model.load_state_dict(saved)
+    assert {name: value.tobytes() for name, value in model.state_dict().items()} == before
+
+
+def test_train_and_eval_reach_every_part():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.Dropout(0.5)), Counting())
+    assert model.eval() is model
+    assert not any(module.training for _, module in model.named_modules())
+    assert model.train() is model
+    assert all(module.training for _, module in model.named_modules())
+    assert [name for name, _ in model.named_modules()] == [
+        "",
+        "0",
+        "1",
+        "1.0",
+        "2",
+        "2.blocks.0",
+        "2.blocks.1",
+    ]
+
+
+def test_a_layer_may_have_a_policy_of_its_own():
+    model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 4))
+    model.modules[1].policy = Policy("float32")
+    with nn.capture_outputs() as outputs, autocast("mixed_float16"):
+        model(Tensor(np.ones((1, 4), np.float32)))
+    assert [str(output.dtype) for _, output in outputs] == ["float16", "float32", "float16", "float16"]
+
+
+def test_errors_name_the_layer():
+    model = nn.Sequential(nn.ReLU(), nn.Sequential(nn.Linear(3, 2), nn.Linear(4, 2)), Counting())
+    with pytest.raises(
+        ValueError, match=r"^layer '1\.1': an input of shape \(1, 2\) for a Linear of 4 inputs"
+    ):
+        model(Tensor([[1.0, 2.0, 3.0]]))
+    with pytest.raises(ValueError, match=r"^layer 'blocks\.0': an input of shape \(1, 3\)"):
+        Counting()(Tensor([[1.0, 2.0, 3.0]]))
+    with pytest.raises(ValueError, match=r"^an input of shape"):
+        nn.Linear(4, 2)(Tensor([[1.0, 2.0, 3.0]]))
 
 
 def test_an_optimizer_made_before_the_chain_holds_its_parameters():
@@ -142,8 +267,8 @@ def test_modules_say_what_they_are():
 @pytest.mark.parametrize(
     ("call", "kind", "message"),
     [
-        (lambda: nn.Linear(0, 3), ValueError, "inputs=0"),
-        (lambda: nn.Linear(3, 2.5), ValueError, "outputs=2.5"),
+        (lambda: nn.Linear(0, 3), ValueError, "in_features=0: .* positive integer"),
+        (lambda: nn.Linear(3, 2.5), ValueError, "out_features=2.5"),
         (lambda: nn.Linear(3, 2)(Tensor([[1.0]])), ValueError, "3 inputs"),
         (lambda: nn.Sequential(nn.ReLU(), "ReLU"), TypeError, "part 1 is a str"),
         (lambda: nn.Linear(3, 2)(np.ones((1, 3))), TypeError, r"is a ndarray: .* pass fs.Tensor\(x\)"),
