@@ -14,7 +14,7 @@ from fp16sim_encodings import STYLES, draw
 from fp16sim_oracles import judge, strata
 
 from fp16sim.emulator.backends import Backend, current
-from fp16sim.emulator.formats import Format, bfloat16, binary16, binary32
+from fp16sim.emulator.formats import Format, bfloat16, binary16, binary32, binary64
 from fp16sim.emulator.rounding import Rounding
 
 Array = npt.NDArray[Any]
@@ -200,6 +200,28 @@ def test_binary32_to_bfloat16() -> None:
     narrowed(edges.reshape(-1))
     words = strata.sources("bfloat16", "binary32", 100_000, 8)
     judge.check("convert", "bfloat16", "nearest_even", (words,), source="binary32")
+
+
+@pytest.mark.parametrize("fmt", [bfloat16, binary32], ids=lambda fmt: fmt.name)
+def test_binary64_is_rounded_once(fmt: Format) -> None:
+    words = strata.sources(fmt.name, "binary64", 100_000, 9)
+    judge.check("convert", fmt.name, "nearest_even", (words,), source="binary64")
+    # Just beside boundaries of the format, by less than binary32 sees; the same, at every exponent, and beyond all.
+    rng = np.random.Generator(np.random.PCG64(9))
+    values = fmt.decode(rng.integers(0, fmt.max_bits, 20_000).astype(fmt.uint))
+    above = fmt.decode(np.arange(2, dtype=fmt.uint))[1] / 2
+    middles = values + np.maximum(above, np.ldexp(1.0, np.frexp(values)[1] - 1 - fmt.precision))
+    close = np.concatenate(
+        [values, middles, middles * (1 + 2.0**-52), middles * (1 - 2.0**-52), values * (1 + 2.0**-50)]
+    )
+    ends = np.array(
+        [0.0, -0.0, np.inf, np.nan, 1e300, 5e-324, 2.0**-134, 2.0**-150, np.nextafter(2.0**-134, 1)]
+    )
+    words = np.concatenate([close, -close, ends, -ends]).view(np.uint64)
+    got = current().convert(words, binary64, fmt, PLAIN).bits
+    assert np.array_equal(got, current().convert(words, binary64, fmt, PLAIN, None, "counts").bits)
+    some = slice(None, None, 997)
+    assert np.array_equal(got[some], Backend().convert(words[some], binary64, fmt, PLAIN).bits)
 
 
 @pytest.mark.slow

@@ -48,9 +48,9 @@ _LOOPS = {
 }
 _CONVERSIONS = {
     (source.name, target.name): ((source, target), CONVERSIONS[source.name, target.name])
-    for source in (binary16, bfloat16, binary32)
+    for source in (binary16, bfloat16, binary32, binary64)
     for target in (binary16, bfloat16, binary32)
-    if source is not target
+    if (source.name, target.name) in CONVERSIONS
 }
 _NONE: tuple[Any, Any] = (None, None)
 
