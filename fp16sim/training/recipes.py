@@ -24,6 +24,11 @@ __all__ = ["RECIPES", "Recipe"]
 _MODULES = {
     # One line a model: the module whose RECIPE it is.
     "mlp": "fp16sim.training.recipes",
+    "vgg": "fp16sim.training.models.vgg",
+    "resnet": "fp16sim.training.models.resnet",
+    "gpt": "fp16sim.training.models.gpt",
+    "bert": "fp16sim.training.models.bert",
+    "gru": "fp16sim.training.models.gru",
 }
 
 

@@ -1,4 +1,4 @@
-"""Models to train."""
+"""The multilayer perceptron; its recipe stands in `fp16sim.training.recipes`."""
 
 from __future__ import annotations
 
