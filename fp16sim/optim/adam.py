@@ -51,8 +51,8 @@ class Adam(Optimizer):
         w  <- R(w - R(R(R(lr / (1 - b1^t)) m) / d))
 
     That is the sequence of torch 2.13 (`torch.optim.Adam`, ``foreach=False``), whose CPU kernels fuse some products
-    into the sums that follow them. In float16 with the usual options R(eps) is 0, and gradients under 2^-8 have v = 0
-    and move the weight by infinity.
+    into the sums that follow them, and whose square root is not always the nearest. In float16 with the usual options
+    R(eps) is 0, and a first gradient under 2^-8 has v = 0 and moves the weight by infinity.
 
     Raises
     ------

@@ -46,7 +46,7 @@ def _lstm(
         kept[t, :, : 2 * width] = r.function("sigmoid", a[:, : 2 * width])
         kept[t, :, 2 * width : 3 * width] = r.function("tanh", a[:, 2 * width : 3 * width])
         kept[t, :, 3 * width :] = r.function("sigmoid", a[:, 3 * width :])
-        i, f, g, o = np.split(kept[t], 4, axis=1)
+        i, f, g, o = _side_by_side(kept[t], 4)
         new_c = r.add(r.multiply(f, c), r.multiply(i, g))
         new_h = r.multiply(o, r.function("tanh", new_c))
         result[t], h = _kept(active, t, new_h, h)
@@ -58,7 +58,7 @@ def _lstm(
 def _lstm_gradient(context: Context, gradient: Array) -> Parts:
     kept, cells, result, weight, h0, c0, active, reverse = context.saved
     r, (steps, batch, width) = context.arithmetic, cells.shape
-    i, f, g, o = (part.reshape(cells.shape) for part in np.split(kept, 4, axis=2))
+    i, f, g, o = _side_by_side(kept, 4)
     tanh_c = r.function("tanh", cells)
     tanh_slope = _tanh_slope(r, tanh_c)
     slopes = np.concatenate(
@@ -166,7 +166,7 @@ def _gru(
     for t in _order(steps, reverse):
         a = product(h)
         both, q = r.add(a[:, : 2 * width], gates[t, :, : 2 * width]), a[:, 2 * width :]
-        reset, z = np.split(r.function("sigmoid", both), 2, axis=1)
+        reset, z = _side_by_side(r.function("sigmoid", both), 2)
         n = r.function("tanh", r.add(gates[t, :, 2 * width :], r.multiply(q, reset)))
         new = r.add(r.multiply(r.subtract(h, n), z), n)
         np.concatenate([reset, z, n, q], axis=1, out=kept[t])
@@ -178,7 +178,7 @@ def _gru(
 def _gru_gradient(context: Context, gradient: Array) -> Parts:
     kept, result, weight, h0, active, reverse = context.saved
     r, steps, (batch, width) = context.arithmetic, len(kept), h0.shape
-    reset, z, n, q = np.split(kept, 4, axis=2)
+    reset, z, n, q = _side_by_side(kept, 4)
     previous = _shifted(result[:steps], h0, active, reverse)
     update_factors = np.concatenate([z, r.subtract(previous, n)], axis=2)
     reset_factors = np.concatenate([reset, q], axis=2)
@@ -192,9 +192,9 @@ def _gru_gradient(context: Context, gradient: Array) -> Parts:
     for t in _order(steps, not reverse):
         d = r.add(gradient[t], dh)
         pair = r.multiply(np.concatenate([d, d], axis=1), update_factors[t])
-        through, dz = np.split(pair, 2, axis=1)
+        through, dz = _side_by_side(pair, 2)
         dn = r.multiply(r.subtract(d, through), tanh_slope[t])
-        dq, dr = np.split(r.multiply(np.concatenate([dn, dn], axis=1), reset_factors[t]), 2, axis=1)
+        dq, dr = _side_by_side(r.multiply(np.concatenate([dn, dn], axis=1), reset_factors[t]), 2)
         part = r.multiply(np.concatenate([dr, dz], axis=1), slopes[t])
         outer, hidden = np.concatenate([part, dn], axis=1), np.concatenate([part, dq], axis=1)
         parts[t] = outer if active is None else keep(outer, active[t])
@@ -293,6 +293,11 @@ def _operands(
         "active": active,
         "reverse": reverse,
     }
+
+
+def _side_by_side(a: Array, count: int) -> list[Array]:
+    width = a.shape[-1] // count
+    return [a[..., k * width : (k + 1) * width] for k in range(count)]
 
 
 def _order(steps: int, reverse: bool) -> range:
