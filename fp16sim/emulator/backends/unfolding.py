@@ -25,7 +25,7 @@ Encodings = npt.NDArray[Any]
 Counts = npt.NDArray[np.int64] | None
 _WORTH_THREADS = 1 << 20
 """Multiply-accumulates from which on images go to several threads."""
-_TOGETHER = 1 << 20
+_TOGETHER = 1 << 18
 """Elements of the columns up to which images go together."""
 _COLUMNS = 1 << 24
 """Elements of the columns that are made at once for the gradient of the weight, unless one channel has more."""

@@ -5,7 +5,7 @@ import pytest
 from fp16sim_scalars import SCALARS, drawn, same_bits
 
 from fp16sim.autograd import ops
-from fp16sim.autograd.backward import gradients, saved_bytes
+from fp16sim.autograd.backward import gradients, saved_bytes, tape_of
 from fp16sim.autograd.gradcheck import gradcheck
 from fp16sim.autograd.policy import Policy, autocast
 from fp16sim.autograd.tensor import Tensor
@@ -189,6 +189,7 @@ def test_float16_activations_are_kept_in_float16(flavour, name):
         with autocast(policy):
             x = source * 2.0
             y = ops.batch_norm(x) if name == "batch_norm" else ops.rms_norm(x, (16, 10))
+        assert {tensor.dtype for tensor in tape_of(y)} == {np.dtype(dtype)}  # nothing else is held either
         return saved_bytes(y)
 
     elements, statistics = 8 * 16 * 10, 200
