@@ -124,7 +124,7 @@ def uniforms(seed: int, count: int, layer: int = 0, step: int = 0) -> Float64:
     """Draw numbers uniform over [0, 1) in float64: the integers of :func:`uniform_integers` over 2^24, exactly.
 
     >>> uniforms(0, 2).tolist()
-    [0.3990440368652344, 0.8805203437805176]
+    [0.3990464210510254, 0.8805201649665833]
     """
     return uniform_integers(seed, count, layer, step).astype(np.float64) * 2.0**-24
 
