@@ -105,8 +105,27 @@ def test_operations_equal_the_reference(fmt: Format, mode: str) -> None:
 def test_operations_of_binary64_equal_the_reference(operation: str) -> None:
     rng = np.random.Generator(np.random.PCG64(64))
     operands = [encodings(rng, binary64, 400) for _ in range(ARITY.get(operation, 2))]
-    expected = REFERENCE.elementwise(operation, operands, binary64, Rounding())
-    assert differences(expected, CPU.elementwise(operation, operands, binary64, Rounding())) == 0
+    for rule in (Rounding(), Rounding("toward_zero")):
+        expected = REFERENCE.elementwise(operation, operands, binary64, rule, None, "flags")
+        flagged = CPU.elementwise(operation, operands, binary64, rule, None, "flags")
+        assert differences(expected, flagged, CPU.elementwise(operation, operands, binary64, rule)) == 0
+        assert np.array_equal(expected.counts, flagged.counts)
+
+
+def test_conversions_to_binary64_are_exact() -> None:
+    rng = np.random.Generator(np.random.PCG64(65))
+    for source in (binary16, bfloat16, binary32):
+        bits = encodings(rng, source, 200)
+        got = CPU.convert(bits, source, binary64, Rounding()).bits
+        assert got.dtype == np.uint64
+        assert np.array_equal(got.view(np.float64), source.decode(bits), equal_nan=True)
+        assert (
+            differences(
+                REFERENCE.convert(bits, source, binary64, Rounding(), None, "flags"),
+                CPU.convert(bits, source, binary64, Rounding(), None, "flags"),
+            )
+            == 0
+        )
 
 
 @pytest.mark.parametrize("fmt", FORMATS, ids=lambda fmt: fmt.name)

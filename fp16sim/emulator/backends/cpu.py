@@ -95,7 +95,11 @@ def _drawn(draws: Draws) -> tuple[npt.NDArray[np.uint32], int]:
 
 
 class CpuBackend(Backend):
-    """Loops in numba kernels. binary16 in default rounding takes the fast ones, all else 64-bit integers."""
+    """Loops in numba kernels.
+
+    The fast ones round to nearest even in binary16, bfloat16, binary32 and binary64; all else goes through 64-bit
+    integers, or through the definition where binary64 does not fit them.
+    """
 
     name = "cpu"
 
@@ -116,6 +120,8 @@ class CpuBackend(Backend):
             if known is fmt or known == fmt:
                 loop(*operands, out)
                 return Outcome(out, None, None)
+        if fmt == binary64:  # its products do not fit the integers
+            return super().elementwise(operation, operands, fmt, rounding, draws, watch)
         seen = _Watch(watch, out.size)
         bits, key = _drawn(draws)
         padded = (*operands, operands[0], operands[0])[:3]
@@ -177,6 +183,8 @@ class CpuBackend(Backend):
                     return Outcome(out, None, None)
             if target == binary16 and self._narrow(bits, source, rounding, draws, out):
                 return Outcome(out, None, None)
+        if target == binary64:
+            return super().convert(bits, source, target, rounding, draws, watch)
         seen = _Watch(watch, out.size)
         chosen, key = _drawn(draws)
         reading = spec_of(source, Rounding(inputs=rounding.inputs))
