@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import fp16sim as fs
 from fp16sim import nn
 from fp16sim.autograd import ops
 from fp16sim.autograd.gradcheck import gradcheck
@@ -66,6 +67,28 @@ def test_gradients_in_float64(norm_first: bool) -> None:
     x = Tensor(draw(1, 2, 3, 4, dtype=np.float64), requires_grad=True)
     with autocast("float64"):
         gradcheck(lambda x, *_: block(x), [x, *block.parameters()], atol=1e-7)
+
+
+@pytest.mark.parametrize("policy", ["float16", "mixed_float16", "mixed_bfloat16", "float32"])
+def test_the_definition_gives_the_same_bits(policy: str) -> None:
+    def trained() -> list[bytes]:
+        with streams(1):
+            parts = [
+                nn.Embedding(5, 4),
+                made(4, 2, mlp_ratio=2, dropout=0.2, causal=True),
+                nn.Linear(4, 5),
+            ]
+        with autocast(policy):
+            logits = nn.Sequential(*parts)(np.array([[0, 1, 2], [3, 4, 0]])).reshape(6, 5)
+            loss = nn.CrossEntropyLoss(label_smoothing=0.1)(logits, [1, 2, 3, 4, 0, 1])
+        loss.backward()
+        gradients = [parameter.grad for part in parts for parameter in part.parameters()]
+        return [loss.data.tobytes(), *(g.tobytes() for g in gradients if g is not None)]
+
+    fast = trained()
+    with fs.use_backend("reference"):
+        assert trained() == fast
+    assert len(fast) == 16
 
 
 def test_dropout_in_three_places_and_in_attention() -> None:

@@ -65,7 +65,11 @@ def relu(a: Tensor) -> Tensor:
 
 
 def _leaky_relu(arithmetic: Arithmetic, a: Array, slope: float) -> tuple[Array, Saved]:
-    result = np.where(a > 0, a, arithmetic.multiply(a, arithmetic.constant(slope, a)))
+    uint, above = f"u{a.dtype.itemsize}", arithmetic.relu(a)
+    scaled = arithmetic.multiply(a, arithmetic.constant(slope, a))
+    # Of the two encodings one is 0; a NaN is in `above`.
+    bits = above.view(uint) | keep(scaled, above.view(uint) == 0).view(uint)
+    result = bits.view(a.dtype)
     return result, (result if slope >= 0 else a, slope)
 
 
