@@ -277,7 +277,7 @@ def mse_loss(a: Tensor, targets: Tensor | npt.ArrayLike, reduction: str = "mean"
     Notes
     -----
     Each step is rounded: d = a - targets; d d; their sum in C order; a mean is divided in the accumulator's format
-    (:func:`mean`). A sum of 8192 nines stalls at 32770 in float16.
+    (:func:`mean`). A sum of 8192 nines stalls at 32768 in float16.
 
     Gradient: q = G / n for a mean (n rounded to the dtype first), else G; w = 2 q; d w, and its negative for targets.
 
