@@ -67,7 +67,7 @@ ROWS = {
 
 
 @cache
-def tests_in(path: str) -> set[str]:
+def names_in(path: str) -> set[str]:
     tree = ast.parse((HOME / path).read_text())
     return {
         node.name
@@ -81,7 +81,7 @@ def missing(rows: dict[str, str]) -> list[str]:
     lost = []
     for row, place in rows.items():
         path, _, name = place.partition("::")
-        if not (HOME / path).exists() or name not in tests_in(path):
+        if not (HOME / path).exists() or name not in names_in(path):
             lost.append(f"{row}: {place}")
     return lost
 
@@ -93,8 +93,8 @@ def test_every_row_has_its_test() -> None:
 
 
 def test_every_failure_shown_here_is_a_row() -> None:
-    own = tests_in("test_failures.py") - {
-        name for name in tests_in("test_failures.py") if "every" in name[:10]
+    own = names_in("test_failures.py") - {
+        name for name in names_in("test_failures.py") if "every" in name[:10]
     }
     listed = {place.partition("::")[2] for place in ROWS.values() if place.startswith("test_failures.py")}
     assert own == listed
