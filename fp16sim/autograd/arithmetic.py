@@ -43,6 +43,7 @@ _FORMATS: dict[np.dtype[Any], Format] = {
     FLOAT32: binary32,
     FLOAT64: binary64,
 }
+_CODES = {dtype: np.dtype(f"u{dtype.itemsize}") for dtype in _FORMATS}
 _NEAREST = Rounding()
 _REAL = (FLOAT32, FLOAT64)
 _OWN_DATAPATH = {FLOAT16: "float32", BFLOAT16: "float32", FLOAT32: "float32", FLOAT64: "float64"}
@@ -122,6 +123,25 @@ def _route(chosen: str | Datapath, dtype: np.dtype[Any]) -> tuple[str | Datapath
     own = _OWN_DATAPATH[dtype]
     name = next((name for name in (chosen, own) if isinstance(name, str) and as_datapath(name) is path), path)
     return name, None if path.out_format is None else _FORMATS[dtype].name
+
+
+@lru_cache(maxsize=256)
+def _settled(chosen: str | Datapath, dtype: np.dtype[Any]) -> Datapath:
+    """Give what a backend takes: the model that the datapath has for operands of the dtype."""
+    return _path(chosen, dtype).for_operands(_FORMATS[dtype])
+
+
+@lru_cache(maxsize=1024)
+def _cube(
+    shape: tuple[int, ...], axis: int | tuple[int, ...] | None, keepdims: bool
+) -> tuple[tuple[int, int, int], tuple[int, ...]] | None:
+    """Give the shape (outer, terms, inner) of a reduction over neighbouring axes, and that of its result."""
+    given = tuple(range(len(shape))) if axis is None else axis if isinstance(axis, tuple) else (axis,)
+    axes = sorted(n + len(shape) if n < 0 else n for n in given)
+    if not axes or axes != list(range(axes[0], axes[-1] + 1)) or axes[0] < 0 or axes[-1] >= len(shape):
+        return None
+    left = tuple(1 if i in axes else n for i, n in enumerate(shape) if keepdims or i not in axes)
+    return (prod(shape[: axes[0]]), prod(shape[n] for n in axes), prod(shape[axes[-1] + 1 :])), left
 
 
 @dataclass(frozen=True)
@@ -209,8 +229,16 @@ class Arithmetic:
 
     def sum(self, a: Array, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:
         """Sum in increasing C-order index from +0, accumulated as `reductions` says, rounded to the dtype once."""
-        path, out_format = _route(self.reductions, a.dtype)
-        return np.asarray(reductions.sum(a, axis, path, keepdims=keepdims, out_format=out_format))
+        cube = _cube(a.shape, axis, keepdims)
+        if cube is None:
+            path, out_format = _route(self.reductions, a.dtype)
+            return np.asarray(reductions.sum(a, axis, path, keepdims=keepdims, out_format=out_format))
+        fmt = _FORMATS[a.dtype]
+        bits = np.ascontiguousarray(a).view(_CODES[a.dtype]).reshape(cube[0])
+        settled = _settled(self.reductions, a.dtype)
+        outcome = backends.current().sum(bits, fmt, settled, fmt, watching())
+        record("sum", outcome)
+        return outcome.bits.view(a.dtype).reshape(cube[1])
 
     def mean(self, a: Array, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:
         """Divide the sum by the number of terms, in the accumulator's format, and round to the dtype last."""
@@ -232,7 +260,7 @@ class Arithmetic:
 
         Accumulated as `reductions` says, rounded to the dtype once.
         """
-        path, fmt = _path(self.reductions, a.dtype), _FORMATS[a.dtype]
+        path, fmt = _settled(self.reductions, a.dtype), _FORMATS[a.dtype]
         bits = np.ascontiguousarray(a).view(fmt.uint)
         outcome = backends.current().index_sum(bits, index, size, fmt, path, fmt, watching())
         record("sum", outcome)
@@ -285,20 +313,22 @@ def _constant(value: float, sign: float, dtype: np.dtype[Any]) -> Array:
     return round_array(np.asarray(value, np.float64), dtype)
 
 
-def _elementwise(name: str, *operands: Array) -> Array:
-    dtype = operands[0].dtype
-    fmt = _FORMATS[dtype]
-    first = operands[0]
-    if len(operands) == 2 and first.shape == operands[1].shape:
-        shape = first.shape
-        flat = [np.ascontiguousarray(x).reshape(-1) for x in operands]
-    elif len(operands) == 2 and operands[1].ndim == 0:
-        shape, left = first.shape, np.ascontiguousarray(first).reshape(-1)
-        flat = [left, np.full(left.shape, operands[1])]
+def _elementwise(name: str, first: Array, second: Array | None = None) -> Array:
+    dtype, shape = first.dtype, first.shape
+    fmt, uint = _FORMATS[dtype], _CODES[dtype]
+    if second is None:
+        bits = [first.ravel().view(uint)]
+    elif second.shape == shape:
+        bits = [first.ravel().view(uint), second.ravel().view(uint)]
+    elif not second.shape:
+        flat = first.ravel().view(uint)
+        bits = [flat, np.empty(flat.shape, uint)]
+        bits[1].fill(second.view(uint).item())
     else:
-        shape, flat = broadcast(*operands)
-    bits = [x.view(fmt.uint) for x in flat]
+        shape, arrays = broadcast(first, second)
+        bits = [array.view(uint) for array in arrays]
     outcome = backends.current().elementwise(name, bits, fmt, _NEAREST, None, watching())
     if outcome.counts is not None:
         record(name, outcome)
-    return outcome.bits.view(dtype).reshape(shape)
+    result = outcome.bits.view(dtype)
+    return result if len(shape) == 1 else result.reshape(shape)

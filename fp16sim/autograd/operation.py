@@ -67,7 +67,7 @@ def _goal(name: str, policy: Policy, rule: str, parents: tuple[Tensor, ...]) -> 
     if rule == "compute":
         return DTYPES[policy.compute]
     dtypes = [parent._array.dtype for parent in parents]
-    if rule == "promote" and all(dtype is dtypes[0] for dtype in dtypes):
+    if rule == "promote" and dtypes.count(dtypes[0]) == len(dtypes):
         return dtypes[0]
     if rule != "promote":
         dtypes.append(DTYPES[policy.wide])

@@ -29,7 +29,7 @@ def operands(name: str, a: Any, b: Any) -> tuple[Tensor, Tensor]:
     if not isinstance(a, Tensor) and not isinstance(b, Tensor):
         need_tensor(a)
     left, right = (_tensor(name, x, other) for x, other in ((a, b), (b, a)))
-    if left.shape != right.shape:
+    if left.shape != right.shape and left.shape and right.shape:
         try:
             np.broadcast_shapes(left.shape, right.shape)
         except ValueError:

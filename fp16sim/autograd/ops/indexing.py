@@ -65,9 +65,10 @@ def getitem(a: Tensor, key: Any) -> Tensor:
     array([  1.,   0., 110.], dtype=float32)
     """
     need_tensor(a)
-    checked = tuple(_index(item) for item in (key if isinstance(key, tuple) else (key,)))
+    checked = tuple([_index(item) for item in (key if isinstance(key, tuple) else (key,))])
+    views = not any(isinstance(item, np.ndarray) for item in checked)
     try:
-        np.broadcast_to(np.int8(0), a.shape)[checked]
+        (a._array if views else np.broadcast_to(np.int8(0), a.shape))[checked]
     except IndexError as error:
         raise IndexError(f"an index into a tensor of shape {a.shape}: {error}") from None
     return run(_GETITEM, a, key=checked)

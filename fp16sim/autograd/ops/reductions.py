@@ -24,12 +24,15 @@ Axis = int | tuple[int, ...] | None
 def axes_of(name: str, a: Tensor, axis: Axis) -> tuple[int, ...]:
     """Give the axes that a reduction runs over, counted from 0, in order."""
     need_tensor(a)
-    given = tuple(range(a.ndim)) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    if any(not -a.ndim <= n < a.ndim for n in given) or len({n % a.ndim for n in given}) < len(given):
+    if axis is None:
+        return tuple(range(a.ndim))
+    given = axis if isinstance(axis, tuple) else (axis,)
+    found = sorted([n + a.ndim if n < 0 else n for n in given])
+    if any(not 0 <= n < a.ndim for n in found) or len(set(found)) < len(found):
         raise ValueError(
             f"{name} over axis {axis} of a tensor of shape {a.shape}: name axes that it has, each once"
         )
-    return tuple(sorted(n % a.ndim for n in given))
+    return tuple(found)
 
 
 def spread(gradient: Array, shape: tuple[int, ...], axes: tuple[int, ...]) -> Array:
