@@ -13,7 +13,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from fp16sim.autograd.arithmetic import round_array
+from fp16sim.autograd.arithmetic import Arithmetic, round_array
 from fp16sim.autograd.tensor import Tensor
 from fp16sim.emulator.formats import nearest_name
 
@@ -169,20 +169,13 @@ def unscale(gradient: Array, decision: Decision) -> Array:
     """
     if isinstance(decision.divide_by, Mapping):
         raise TypeError("a decision with a scale for each group: pass the scale of this gradient's group")
-    scale = np.float64(decision.divide_by)
+    r, scale = Arithmetic(), np.float64(decision.divide_by)
+    keeps = decision.dtype == "tensor" or gradient.dtype == np.float64
     with np.errstate(all="ignore"):
-        factor = np.asarray(1.0 / scale if decision.method == "reciprocal" else scale)
-        if gradient.dtype == np.float64:
-            return gradient * factor if decision.method == "reciprocal" else gradient / factor
-        dtype = np.dtype(np.float32) if decision.dtype == "float32" else gradient.dtype
-        if dtype.itemsize == 2:
-            # The float32 product or quotient rounds once more, innocuously (24 >= 2 * 11 + 2).
-            factor = round_array(factor, dtype)
-        factor = factor.astype(np.float32)
-        wide = round_array(gradient, np.float32)
-        return round_array(
-            np.asarray(wide * factor if decision.method == "reciprocal" else wide / factor), dtype
-        )
+        wide = gradient if keeps else round_array(gradient, np.float32)
+        if decision.method == "divide":
+            return r.divide(wide, r.constant(float(scale), wide))
+        return r.multiply(wide, r.constant(float(1.0 / scale), wide))
 
 
 def single_scale(scaler: Any) -> float:
