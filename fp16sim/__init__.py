@@ -12,8 +12,9 @@ Usually imported as ``import fp16sim as fs``. Each name has its own help; to
 - convolve: ``fs.conv2d``, and its gradients ``fs.conv2d_input`` and ``fs.conv2d_weight``; also 1-d and 3-d;
 - count overflows, underflows and swamped additions: ``with fs.count_events() as events: ...``;
 - have a format of your own: ``fs.Format``, then ``fs.round_to(x, it)`` and ``format=it`` in operations;
-- train with a ready loop: ``fs.fit`` and ``fs.scaling``; on the command line, ``fp16sim train``;
-- write a loop of your own: ``fs.Tensor``, ``fs.nn``, ``fs.optim``, ``fs.autocast``.
+- train with a ready loop: ``fs.fit`` and ``fs.scaling``; on the command line, ``fp16sim train``, with six small models;
+- say which operation computes in which format: ``fs.Policy``, ``fs.autocast``;
+- write a loop of your own: ``fs.Tensor``, ``fs.nn``, ``fs.optim``, ``fs.no_grad``, ``fs.checkpoint``, ``fs.gradcheck``.
 
 Public names are handed on lazily, so that ``import fp16sim`` loads neither numba nor the libraries of the extras.
 """
@@ -37,7 +38,7 @@ _HOMES = {
     "fp16sim.emulator.comparisons": "equal not_equal less less_equal greater greater_equal to_integer",
     "fp16sim.emulator.functions": _FUNCTIONS,
     "fp16sim.emulator.matmul": "dot matmul",
-    "fp16sim.emulator.reductions": "sum mean norm cumsum softmax",
+    "fp16sim.emulator.reductions": "sum mean norm cumsum softmax index_sum",
     "fp16sim.emulator.convolution": "conv1d conv2d conv3d conv1d_input conv2d_input conv3d_input conv1d_weight "
     "conv2d_weight conv3d_weight",
     "fp16sim.emulator.datapath": "Datapath",
@@ -48,6 +49,9 @@ _HOMES = {
     "fp16sim.emulator.dot_explanation": "explain",
     "fp16sim.autograd.tensor": "Tensor no_grad",
     "fp16sim.autograd.policy": "Policy autocast",
+    "fp16sim.autograd.checkpoint": "checkpoint",
+    "fp16sim.autograd.gradcheck": "gradcheck",
+    "fp16sim.nn.random": "manual_seed",
     "fp16sim.training.fit": "fit fit_steps",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}

@@ -10,6 +10,12 @@ from fp16sim import (
     scaling as scaling,
     training as training,
 )
+from fp16sim.autograd.checkpoint import (
+    checkpoint as checkpoint,
+)
+from fp16sim.autograd.gradcheck import (
+    gradcheck as gradcheck,
+)
 from fp16sim.autograd.policy import (
     Policy as Policy,
     autocast as autocast,
@@ -116,6 +122,7 @@ from fp16sim.emulator.matmul import (
 )
 from fp16sim.emulator.reductions import (
     cumsum as cumsum,
+    index_sum as index_sum,
     mean as mean,
     norm as norm,
     softmax as softmax,
@@ -123,6 +130,9 @@ from fp16sim.emulator.reductions import (
 )
 from fp16sim.emulator.rounding import (
     Rounding as Rounding,
+)
+from fp16sim.nn.random import (
+    manual_seed as manual_seed,
 )
 from fp16sim.training.fit import (
     fit as fit,

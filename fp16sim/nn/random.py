@@ -91,6 +91,7 @@ def manual_seed(seed: int) -> None:
     A process starts with seed 0. Equal code gives equal weights only after a call of this.
 
     >>> from fp16sim.nn import Linear
+    >>> from fp16sim.nn.random import manual_seed
     >>> manual_seed(3)
     >>> first = Linear(2, 2).weight.data
     >>> manual_seed(3)
