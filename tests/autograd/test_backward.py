@@ -253,22 +253,17 @@ def test_half_precision_takes_half_the_memory():
     assert held[np.float16] == pytest.approx(held[np.float32] / 2, rel=0.05)
 
 
-def test_mixed_precision_holds_half_for_activations():
-    """Weights are float32 leaves, which are there anyway; their float16 copies count."""
+def test_mixed_precision_holds_half():
+    """Weights are float32 leaves, which are there anyway; neither they nor their float16 copies count."""
 
-    def step(policy):
-        x = Tensor(np.ones((256, 64), np.float32))
-        w = [weight(64, 64, seed=i) for i in range(2)]
+    def held(policy):
+        y = Tensor(np.ones((256, 64), np.float32))
         with autocast(policy):
-            y = x
-            for each in w:
-                y = ops.relu(ops.linear(y, each))
+            for i in range(2):
+                y = ops.relu(ops.linear(y, weight(64, 64, seed=i)))
             return saved_bytes(ops.mean(y))
 
-    single, mixed = step("float32"), step("mixed_float16")
-    copies = 2 * 64 * 64 * 2
-    inputs = 256 * 64 * 2  # x is float32: its float16 copy is kept, where the float32 run keeps x itself
-    assert mixed - copies - inputs == (single - 256 * 64 * 4) / 2
+    assert held("float32") == 2 * held("mixed_float16") > 0
 
 
 def test_arrays_that_share_memory_count_once():
