@@ -57,6 +57,7 @@ class _MaxPool(_Pool):
         stride: Steps | None = None,
         padding: Steps = 0,
         dilation: Steps = 1,
+        *,
         ceil_mode: bool = False,
     ) -> None:
         super().__init__(kernel_size, stride, padding)

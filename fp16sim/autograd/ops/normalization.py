@@ -165,7 +165,7 @@ def layer_norm(
     -----
     The steps forward are those at the head of this module. Gradients, each step rounded, with n computed again::
 
-        h = G w
+        h = G w, or G without a weight
         x: (h - mean(h) - n mean(h n)) r, in this order: a = mean(h); p = h n; c = mean(p); q = n c; h - a; less q;
            times r
         w: the sum of G n over the examples; b: the sum of G over the examples
@@ -204,7 +204,7 @@ def rms_norm(
     Notes
     -----
     The steps forward are those at the head of this module, without m. Gradients as in :func:`layer_norm`, without
-    mean(h). A square overflows float16 from \\|x\\| = 256 on.
+    mean(h). A square overflows float16 from a magnitude of 256 on.
 
     Source: Zhang and Sennrich, Root Mean Square Layer Normalization, arXiv 1910.07467, equation 4. torch takes the
     default eps of float32 for float16 and bfloat16 too, since it computes those in float32.
@@ -353,7 +353,8 @@ def batch_norm(
     rounded, with n computed again and M the number of values of a channel, rounded to the format::
 
         b: s = the sum of G;  w: u = the sum of G n, both over (example, places)
-        x: f = r w; (G - s / M - n (u / M)) f, in this order: a = s / M; c = u / M; G - a; q = n c; less q; times f
+        x: f = r w, or r without a weight; (G - s / M - n (u / M)) f, in this order: a = s / M; c = u / M; G - a;
+           q = n c; less q; times f
         x, with statistics that are given: G f
 
     Source: Ioffe and Szegedy, Batch Normalization, arXiv 1502.03167, algorithm 1; the gradient in the form of torch
