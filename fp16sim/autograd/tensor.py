@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fp16sim.autograd.arithmetic import DTYPES, Arithmetic, Array, as_dtype, round_array
+from fp16sim.autograd.methods import Methods
 
 if TYPE_CHECKING:
     from fp16sim.autograd.operation import Op
@@ -102,7 +103,7 @@ class Freed(NamedTuple):
     name: str
 
 
-class Tensor:
+class Tensor(Methods):
     """An array of float16, bfloat16, float32 or float64 that remembers how it was made.
 
     Parameters
