@@ -91,5 +91,6 @@ class Methods:
         return _op("flip", self, axis)
 
 
-def _op(name: str, *arguments: Any) -> Any:
-    return getattr(import_module("fp16sim.autograd.ops"), name)(*arguments)  # it stands on the tensor
+def _op(name: str, *arguments: Any) -> Tensor:
+    result: Tensor = getattr(import_module("fp16sim.autograd.ops"), name)(*arguments)  # they stand on the tensor
+    return result
