@@ -92,5 +92,6 @@ class Methods:
 
 
 def _op(name: str, *arguments: Any) -> Tensor:
-    result: Tensor = getattr(import_module("fp16sim.autograd.ops"), name)(*arguments)  # they stand on the tensor
+    ops = import_module("fp16sim.autograd.ops")  # which stands on the tensor
+    result: Tensor = getattr(ops, name)(*arguments)
     return result
