@@ -29,9 +29,10 @@ test-all: $(VENV)/.test  ## the same and the exhaustive runs; prints what each c
 test-oracles: $(VENV)/.oracles  ## against torch and gfloat; skips, with the reason, where they are absent
 	$(PYTEST) -m oracle
 
-bench: $(VENV)/.bench  ## ratios to numpy, to a copy of the same bytes and to sgemm, each in one run
+bench: $(VENV)/.bench $(VENV)/.torch  ## ratios to numpy, a copy of the same bytes, sgemm and torch, each in one run
 	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python experiments/bench/elementwise.py
 	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python experiments/bench/matmul.py
+	$(BIN)/python experiments/bench/training.py
 	$(BIN)/python experiments/bench/tables.py
 
 experiments: $(VENV)/.report  ## published, here, band

@@ -100,10 +100,49 @@ def products(data: dict[str, Any]) -> str:
     )
 
 
+def training(data: dict[str, Any]) -> str:
+    """Write the section on training steps."""
+    about = ", ".join(f"{key} {value}" for key, value in data["machine"].items())
+    names = list(next(iter(data["steps"].values()))["rows"])
+
+    def cell(row: dict[str, float]) -> str:
+        return f"{row['milliseconds']:.2f} ({row['to_torch_float32']:.2f})"
+
+    by_model = [[name, *(cell(each["rows"][name]) for each in data["steps"].values())] for name in names]
+    bars = ["bar for mixed_float16", *(f"({each['bar']:g})" for each in data["steps"].values())]
+    faster = [
+        "mixed_float16, times as fast as torch's autocast",
+        *(f"{each['faster_than_autocast']:.1f}" for each in data["steps"].values()),
+    ]
+    small = [
+        [name, f"{row['forward']:.1f}", f"{row['backward']:.1f}"] for name, row in data["overhead"].items()
+    ]
+    policies = list(next(iter(data["memory"].values())))
+    held = [
+        [name, *(f"{sizes[policy]:,}" for policy in policies), f"{sizes['float16'] / sizes['float32']:.2f}"]
+        for name, sizes in data["memory"].items()
+    ]
+    return "\n\n".join(
+        [
+            "## Training steps",
+            f"`make bench` on: {about}. Wall time with {data['threads']} threads each, medians of {data['rounds']} "
+            "alternating rounds: forward, loss, backward, loss scale and optimizer, on the same network, batch and "
+            "optimizer. The bars are meant for AVX2 machines; elsewhere the ratios are reported.",
+            "Milliseconds a step, and in parentheses the ratio to torch float32 in the same run:",
+            table(["", *data["steps"]], [*by_model, bars, faster]),
+            f"An operation on tensors of one element, in microseconds (bar {data['bars']['overhead']:g}):",
+            table(["", "forward", "its part of a backward pass"], small),
+            "Bytes that the tape of a step keeps for the gradients, parameters and their rounded copies not "
+            "counted:",
+            table(["", *policies, "float16 to float32"], held),
+        ]
+    )
+
+
 def main() -> None:
     """Write the page, with a section for each benchmark that has been run."""
     sections = []
-    for name, section in (("elementwise", elementwise), ("matmul", products)):
+    for name, section in (("elementwise", elementwise), ("matmul", products), ("training", training)):
         path = RESULTS / f"bench_{name}.json"
         if path.exists():
             sections.append(section(json.loads(path.read_text())))

@@ -14,6 +14,7 @@ import sys
 import time
 import timeit
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -219,6 +220,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=max(ROUNDS, 15))
     parser.add_argument("--quick", action="store_true", help="three rounds, and nothing is written")
     args = parser.parse_args()
+    if find_spec("torch") is None:
+        print("torch is not installed, which the steps are measured against: pip install torch==2.13.0")
+        return
     rounds = 3 if args.quick else args.rounds
     timed = steps(rounds)
     print(f"overhead of an operation on 1 x 1 tensors (bar {OVERHEAD_BAR:g} us)")

@@ -103,16 +103,17 @@ def tape_of(result: Tensor) -> list[Tensor]:
 
 
 def saved_bytes(result: Tensor) -> int:
-    """Count the bytes of the arrays that the tape behind `result` keeps for the gradients, leaves not included.
+    """Count the bytes of the arrays that the tape behind `result` keeps for the gradients.
 
-    Arrays that share memory count once.
+    Leaves and what they were rounded to (the copies of the weights that a mixed policy makes) are not counted; arrays
+    that share memory count once.
 
     >>> x = Tensor(np.ones(1000, np.float16), requires_grad=True)
     >>> saved_bytes((x * 2.0) * (x * 2.0))
     4000
     """
     tape = tape_of(result)
-    leaves = {_owner(tensor._array) for tensor in tape if tensor.node is None}
+    leaves = {_owner(tensor._array) for tensor in tape if _is_parameter(tensor)}
     owners: dict[int, int] = {}
     for tensor in tape:
         if isinstance(tensor.node, Node):
@@ -121,6 +122,14 @@ def saved_bytes(result: Tensor) -> int:
                 if isinstance(item, np.ndarray) and item.ndim:
                     owners[_owner(item)] = item.nbytes
     return sum(size for owner, size in owners.items() if owner not in leaves)
+
+
+def _is_parameter(tensor: Tensor) -> bool:
+    """Whether a tensor is a leaf, or a leaf converted."""
+    node = tensor.node
+    return node is None or (
+        isinstance(node, Node) and node.op.name == "cast" and node.parents[0].node is None
+    )
 
 
 def _owner(array: Array) -> int:
