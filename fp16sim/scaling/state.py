@@ -23,10 +23,17 @@ class SavedScaler:
         What `fp16sim.scaling.make` calls it.
     options : tuple of str
         The fields that a user sets; the others are state.
+    initial, window, growth, backoff : str or None
+        Which of the options is the initial scale, the number of finite steps before growth, and the factors of growth
+        and of backoff, by whatever names the framework gives them; None where it has none.
     """
 
     name: ClassVar[str]
     options: ClassVar[tuple[str, ...]]
+    initial: ClassVar[str | None] = None
+    window: ClassVar[str | None] = None
+    growth: ClassVar[str | None] = None
+    backoff: ClassVar[str | None] = None
 
     def to_json(self) -> str:
         """Give the whole state as one JSON object; every float reads back to the same bits."""

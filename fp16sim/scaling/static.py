@@ -29,6 +29,7 @@ class StaticScaler(SavedScaler):
 
     name: ClassVar[str] = "static"
     options: ClassVar[tuple[str, ...]] = ("scale",)
+    initial: ClassVar[str | None] = "scale"
 
     scale: float = 1024.0
 

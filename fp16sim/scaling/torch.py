@@ -59,6 +59,10 @@ class TorchScaler(SavedScaler):
 
     name: ClassVar[str] = "torch"
     options: ClassVar[tuple[str, ...]] = ("init_scale", "growth_factor", "backoff_factor", "growth_interval")
+    initial: ClassVar[str | None] = "init_scale"
+    window: ClassVar[str | None] = "growth_interval"
+    growth: ClassVar[str | None] = "growth_factor"
+    backoff: ClassVar[str | None] = "backoff_factor"
 
     init_scale: float = 65536.0
     growth_factor: float = 2.0
