@@ -13,7 +13,7 @@ from fp16sim.training.recipes import Recipe
 
 __all__ = ["RECIPE", "bert"]
 
-CONTEXT, SIZE, STEPS = 32, 32, 500
+CONTEXT, SIZE, STEPS = 32, 32, 600
 """Characters in a window, windows in a batch, and batches."""
 
 
@@ -46,9 +46,9 @@ RECIPE = Recipe(
     summary="BERT of two blocks, 96 wide, 32 characters of documentation, loss in nats a masked character",
     build=bert,
     data=_data,
-    optimizer=lambda model: AdamW(model.parameters(), lr=0.003, betas=(0.9, 0.99), weight_decay=0.01),
+    optimizer=lambda model: AdamW(model.parameters(), lr=0.005, betas=(0.9, 0.99), weight_decay=0.01),
     loss_function=character_loss,
-    schedule=cosine(0.003, STEPS, warmup=20),
+    schedule=cosine(0.005, STEPS, warmup=50),
     clip_norm=1.0,
     steps=STEPS,
     evaluate=evaluate,

@@ -13,7 +13,7 @@ from fp16sim.training.recipes import Recipe
 
 __all__ = ["RECIPE", "gpt"]
 
-CONTEXT, SIZE, STEPS = 64, 16, 200
+CONTEXT, SIZE, STEPS = 64, 16, 300
 """Characters in a window, windows in a batch, and batches."""
 
 
