@@ -32,16 +32,29 @@ def accumulate(result: Tensor, gradient: npt.ArrayLike | None, retain_graph: boo
                 continue
             if (
                 leaf.grad is None
-            ):  # in memory of its own: `seed` is the caller's, and a sum gives both terms one array
+            ):  # memory of its own: `seed` is the caller's, and a sum gives both terms one array
                 shared = not total.flags.writeable or _owner(total) in taken
                 taken.add(_owner(total))
                 leaf.grad = total.copy() if shared else total
             else:
-                leaf.grad = Arithmetic().add(leaf.grad, total)
+                leaf.grad = Arithmetic().add(_alike(leaf.grad, total), total)
     if not retain_graph:
         for tensor in tape:
             if isinstance(tensor.node, Node):
                 tensor.node = Freed(tensor.node.op.name)
+
+
+def _alike(grad: Any, total: Array) -> Array:
+    """Refuse to add to a `grad` that was assigned, or that a change of `data` has left behind."""
+    if isinstance(grad, np.ndarray) and grad.shape == total.shape and grad.dtype == total.dtype:
+        return grad
+    what = (
+        f"{grad.dtype} of shape {grad.shape}" if isinstance(grad, np.ndarray) else f"a {type(grad).__name__}"
+    )
+    raise ValueError(
+        f"a gradient that is {total.dtype} of shape {total.shape} for a tensor whose grad is {what}: assign "
+        "grad = None first, or an array alike"
+    )
 
 
 def gradients(
@@ -218,12 +231,18 @@ def _context(node: Node, leading: set[int], wide: bool) -> Context:
 
 
 def _hooked(hook: Hook, gradient: Array) -> Array:
-    replaced = hook(gradient)
+    shown = gradient.view()
+    shown.flags.writeable = False  # other tensors may have the same array for their gradient
+    replaced = hook(shown)
     if replaced is None:
         return gradient
+    if not isinstance(replaced, np.ndarray):
+        raise TypeError(
+            f"a hook gave a {type(replaced).__name__}: return an array, or None to change nothing"
+        )
     if replaced.shape != gradient.shape or replaced.dtype != gradient.dtype:
         raise ValueError(
             f"a hook turned {gradient.dtype} of shape {gradient.shape} into {replaced.dtype} of shape "
             f"{replaced.shape}: return the same shape and dtype"
         )
-    return replaced
+    return replaced if replaced.flags.writeable else replaced.copy()

@@ -161,7 +161,13 @@ class Tensor(Methods):
 
     @data.setter
     def data(self, array: npt.ArrayLike) -> None:
-        self._array = _real_array(array, None)
+        new, old = _real_array(array, None), self._array
+        if self.node is not None and (new.shape != old.shape or new.dtype != old.dtype):
+            raise ValueError(
+                f"{new.dtype} of shape {new.shape} for the result of an operation, {old.dtype} of shape {old.shape}: "
+                "the tape behind it needs the same; build a new tensor"
+            )
+        self._array = new
         self.version += 1
 
     @property
@@ -203,6 +209,12 @@ class Tensor(Methods):
         # NumPy would compute off the tape, with roundings of its own.
         raise TypeError("a tensor is no NumPy array, whose arithmetic has no tape: pass tensor.data")
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Copies and unpickled tensors get numbers of their own: two tensors of one number would be one on the tape.
+        if self.node is not None:
+            raise TypeError("a copy of the result of an operation would lose its tape: copy x.detach()")
+        return _restored, (self._array, self.requires_grad, self.grad)
+
     def __bool__(self) -> bool:
         raise TypeError("the truth of a tensor: compare tensor.data, or tensor.item() if it has one element")
 
@@ -221,8 +233,8 @@ class Tensor(Methods):
     def register_hook(self, hook: Hook) -> Callable[[], None]:
         """Call ``hook(gradient)`` in :meth:`backward` once the gradient of this tensor is complete.
 
-        What the hook returns, unless None, replaces the gradient; it must keep the shape and the dtype. Hooks
-        run in the order of registration.
+        What the hook returns, unless None, replaces the gradient; it must keep the shape and the dtype. The array
+        that it is shown is read-only. Hooks run in the order of registration.
 
         Returns
         -------
@@ -357,6 +369,13 @@ class Tensor(Methods):
         return _op("mean", self, axis, keepdims)
 
 
+def _restored(array: Array, requires_grad: bool, grad: Array | None) -> Tensor:
+    """Make what ``copy`` and ``pickle`` took apart; hooks stay with the original."""
+    tensor = Tensor(array, requires_grad)
+    tensor.grad = grad
+    return tensor
+
+
 def need_tensor(x: object) -> None:
     """Refuse an operand that is no tensor."""
     if not isinstance(x, Tensor):
@@ -368,10 +387,14 @@ def need_tensor(x: object) -> None:
 def _real_array(data: npt.ArrayLike, dtype: npt.DTypeLike | None) -> Array:
     if isinstance(data, Tensor):
         raise TypeError("a tensor of a tensor: pass x.detach(), or x.data")
+    if isinstance(data, np.ma.MaskedArray):
+        raise TypeError(
+            "a tensor of a masked array: tensors have no mask; pass data.filled(0.0), or another value"
+        )
     array = np.asarray(data)
     if array.dtype not in _DTYPES or not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
-        if array.dtype not in _DTYPES and array.dtype.kind not in "fiub":
+        if array.dtype not in _DTYPES and (array.dtype.kind not in "fiub" or array.dtype.itemsize > 8):
             raise TypeError(
                 f"a tensor of dtype {array.dtype}: tensors hold real numbers; pass float16 or float32"
             )

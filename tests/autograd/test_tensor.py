@@ -1,7 +1,9 @@
 """The tape: order of gradient sums, hooks, what is recorded, and the float32 walk back."""
 
+import copy
 import gc
 import operator
+import pickle
 
 import ml_dtypes
 import numpy as np
@@ -253,3 +255,70 @@ def test_a_dtype_that_is_asked_for_is_rounded_to_once():
     assert x.data.tolist() == [1 + 2.0**-10]
     with pytest.raises(ValueError, match="did you mean 'bfloat16'"):
         Tensor([1.0], dtype="bfloat61")
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, lambda x: pickle.loads(pickle.dumps(x))])
+def test_a_copy_is_another_tensor_to_the_tape(duplicate):
+    """Of one number, the two would share their gradients, and their conversions in a block of autocast."""
+    first = Tensor([1.0, 2.0], requires_grad=True)
+    second = duplicate(first)
+    first.data, second.data = np.float32([3, 3]), np.float32([5, 5])
+    with autocast("float16"):
+        one, other = (ops.matmul(x.reshape(1, 2), Tensor([[1.0], [1.0]])) for x in (first, second))
+    assert (one.item(), other.item()) == (6, 10)
+    (first * 2.0 + second * 3.0).backward([1.0, 1.0])
+    assert (first.grad.tolist(), second.grad.tolist()) == ([2, 2], [3, 3])
+
+
+def test_a_copy_has_gradient_and_format_and_no_result_is_copied():
+    x = Tensor(np.ones(2, ml_dtypes.bfloat16), requires_grad=True)
+    (x * 2.0).backward([1.0, 1.0])
+    again = copy.deepcopy(x)
+    assert (again.dtype, again.requires_grad) == (x.dtype, True)
+    assert again.grad.tolist() == [2, 2]
+    assert again.grad is not x.grad
+    with pytest.raises(TypeError, match="would lose its tape: copy"):
+        copy.deepcopy(x * 2.0)
+
+
+def test_a_hook_cannot_change_the_gradients_of_others():
+    x, z = (Tensor([1.0], requires_grad=True) for _ in range(2))
+    x.register_hook(lambda gradient: np.multiply(gradient, 2, out=gradient))
+    with pytest.raises(ValueError, match="read-only"):
+        (x + z).backward([1.0])
+    y = Tensor([1.0, 2.0], requires_grad=True)
+    y.register_hook(lambda gradient: gradient[::-1])
+    y.register_hook(lambda gradient: gradient)
+    (y * 1.0).backward([3.0, 4.0])
+    y.grad += 1  # an array of its own
+    assert y.grad.tolist() == [5, 4]
+    y.register_hook(lambda gradient: gradient.tolist())
+    with pytest.raises(TypeError, match="a hook gave a list: return an array, or None"):
+        (y * 1.0).backward([3.0, 4.0])
+
+
+@pytest.mark.parametrize("grad", [np.float64([1, 1]), np.float16([1, 1, 1, 1]), np.float32([1]), [1.0, 1.0]])
+def test_a_grad_that_does_not_fit_is_not_added_to(grad):
+    x = Tensor([1.0, 2.0], requires_grad=True)
+    x.grad = grad
+    with pytest.raises(
+        ValueError, match=r"a gradient that is float32 of shape \(2,\) for a tensor whose grad is"
+    ):
+        (x * 2.0).backward([1.0, 1.0])
+
+
+def test_a_result_keeps_its_shape_and_format():
+    y = Tensor([1.0, 2.0], requires_grad=True) * 2.0
+    for other in (np.float32([1]), np.float16([1, 2])):
+        with pytest.raises(ValueError, match=r"for the result of an operation, float32 of shape \(2,\)"):
+            y.data = other
+    y.data = np.float32([5, 6])
+    assert y.data.tolist() == [5, 6]
+
+
+def test_masks_and_wider_floats_are_not_dropped_silently():
+    with pytest.raises(TypeError, match="masked array: tensors have no mask"):
+        Tensor(np.ma.array([1.0, 2.0], mask=[False, True]))
+    if np.dtype(np.longdouble).itemsize > 8:
+        with pytest.raises(TypeError, match="tensors hold real numbers; pass float16 or float32"):
+            Tensor(np.ones(2, np.longdouble))
