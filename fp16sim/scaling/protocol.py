@@ -159,8 +159,9 @@ def unscale(gradient: Array, decision: Decision) -> Array:
     Returns
     -------
     array
-        Float32, or the gradient's dtype for ``dtype="tensor"`` and for float64; one rounding. The reciprocal is
-        1 / scale in binary64, rounded to that dtype.
+        Float32, or the gradient's dtype for ``dtype="tensor"`` and for float64: the gradient times the reciprocal, or
+        over the scale, rounded to that dtype once. The reciprocal, 1 / scale in binary64, or the scale is rounded to
+        that dtype first.
 
     Examples
     --------
