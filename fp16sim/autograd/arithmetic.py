@@ -17,11 +17,12 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from fp16sim.emulator import backends, convolution, matmul as products, reductions
+from fp16sim.emulator import backends, convolution, events, matmul as products, reductions
 from fp16sim.emulator.arrays import broadcast
 from fp16sim.emulator.datapath import Datapath, as_datapath
 from fp16sim.emulator.elementwise import record, watching
 from fp16sim.emulator.formats import Format, bfloat16, binary16, binary32, binary64, nearest_name
+from fp16sim.emulator.programs import Program, pattern_of
 from fp16sim.emulator.rounding import Rounding
 
 __all__ = ["DTYPES", "Arithmetic", "Array", "as_dtype", "format_of", "keep", "round_array", "widest"]
@@ -204,6 +205,23 @@ class Arithmetic:
             return round_array(self.function(name, round_array(a, FLOAT32)), BFLOAT16)
         return backend.real_function(name, flat).reshape(a.shape)
 
+    def perform(self, program: Program, *operands: Array, constants: Sequence[float] = ()) -> list[Array]:
+        """Perform the steps of a program on operands that broadcast, each step rounded once.
+
+        Constants are rounded to the dtype first.
+        """
+        dtype = operands[0].dtype
+        uint, numbers = _CODES[dtype], _constants(np.array(constants, np.float64).tobytes(), dtype)
+        shape, patterns = _stretched(*[operand.shape for operand in operands])
+        flat = [operand.ravel().view(uint) for operand in operands]
+        backend, size = backends.current(), prod(shape)
+        results, counted = backend.perform(
+            program, flat, patterns, numbers, size, _FORMATS[dtype], watching()
+        )
+        for name, counts in counted:
+            events.record(name, counts)
+        return [result.view(dtype).reshape(shape) for result in results]
+
     def power(self, a: Array, exponent: float) -> Array:
         """Raise to a constant power, in float32 at least, then rounded to the dtype once more if that is narrower."""
         wide = a if a.dtype in _REAL else round_array(a, FLOAT32)
@@ -313,6 +331,14 @@ def _constant(value: float, sign: float, dtype: np.dtype[Any]) -> Array:
     return round_array(np.asarray(value, np.float64), dtype)
 
 
+@lru_cache(maxsize=1024)
+def _stretched(*shapes: tuple[int, ...]) -> tuple[tuple[int, ...], npt.NDArray[np.int64]]:
+    """Give the shape of a result and how each operand stretches over it."""
+    whole = np.broadcast_shapes(*shapes)
+    patterns = [pattern_of(shape, whole) for shape in shapes]
+    return whole, np.array(patterns, np.int64)
+
+
 def _elementwise(name: str, first: Array, second: Array | None = None) -> Array:
     dtype, shape = first.dtype, first.shape
     fmt, uint = _FORMATS[dtype], _CODES[dtype]
@@ -332,3 +358,9 @@ def _elementwise(name: str, first: Array, second: Array | None = None) -> Array:
         record(name, outcome)
     result = outcome.bits.view(dtype)
     return result if len(shape) == 1 else result.reshape(shape)
+
+
+@lru_cache(maxsize=256)
+def _constants(values: bytes, dtype: np.dtype[Any]) -> Array:
+    """Round float64 numbers, given as their bytes, once for all uses, which only read them."""
+    return round_array(np.frombuffer(values, np.float64), dtype).view(_CODES[dtype])

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from functools import cache
+from typing import Any, ClassVar
+
+import numpy as np
 
 from fp16sim.autograd.arithmetic import Arithmetic, Array
 from fp16sim.autograd.tensor import Tensor
-from fp16sim.optim.averages import average, average_of_squares
+from fp16sim.emulator.programs import Program, Symbol, program_of
 from fp16sim.optim.optimizer import Optimizer, RepeatedProduct, check_rate
 
 __all__ = ["Adam", "AdamW"]
@@ -113,22 +116,51 @@ class Adam(Optimizer):
 
     def moved(self, position: int, weight: Array, gradient: Array, arithmetic: Arithmetic) -> Array:
         """Give the new value of a parameter, and update its averages."""
-        r = arithmetic
-        if self.weight_decay:
-            weight, gradient = self.decayed(weight, gradient, r)
         self.steps[position] = t = self.steps[position] + 1
-        m = average(r, self.first[position], gradient, self.beta1)
-        v = average_of_squares(r, self.second[position], gradient, self.beta2)
-        self.first[position], self.second[position] = m, v
-        correction = math.sqrt(1.0 - self._power2(self.beta2, t))
-        d = r.add(r.divide(r.sqrt(v), r.constant(correction, v)), r.constant(self.eps, v))
-        size = r.constant(self.lr / (1.0 - self._power1(self.beta1, t)), m)
-        return r.subtract(weight, r.divide(r.multiply(m, size), d))
+        m, v = (
+            np.zeros_like(gradient) if before is None else before
+            for before in (self.first[position], self.second[position])
+        )
+        part = 1.0 - self.beta1
+        numbers = (
+            self.lr / (1.0 - self._power1(self.beta1, t)),
+            math.sqrt(1.0 - self._power2(self.beta2, t)),
+            self.eps,
+            part,
+            self.beta2,
+            1.0 - self.beta2,
+            self.decay(),
+            1.0,
+        )
+        rule = _rule(bool(self.weight_decay), self.decoupled, bool(arithmetic.constant(part, m) < 0.5))
+        weight, self.first[position], self.second[position] = arithmetic.perform(
+            rule, weight, gradient, m, v, constants=numbers
+        )
+        return weight
 
-    def decayed(self, weight: Array, gradient: Array, arithmetic: Arithmetic) -> tuple[Array, Array]:
-        """Apply the weight decay: to the gradient."""
-        decay = arithmetic.constant(self.weight_decay, weight)
-        return weight, arithmetic.add(gradient, arithmetic.multiply(weight, decay))
+    decoupled: ClassVar[bool] = False
+    """Whether weight decay acts on the weight and not through the gradient."""
+
+    def decay(self) -> float:
+        """Give the number of the rule's line for weight decay."""
+        return self.weight_decay
+
+
+@cache
+def _rule(decay: bool, decoupled: bool, near: bool) -> Program:
+    """Write down the new weight and both averages; `near` if the first one moves by less than half the way."""
+
+    def rule(w: Symbol, g: Symbol, m: Symbol, v: Symbol, *numbers: Symbol) -> tuple[Symbol, ...]:
+        size, correction, eps, part, beta2, part2, decay_number, one = numbers
+        if decay:
+            w, g = (w * decay_number, g) if decoupled else (w, g + w * decay_number)
+        difference = g - m
+        m = m + difference * part if near else g - difference * (one - part)
+        v = v * beta2 + g * part2 * g
+        d = v.sqrt() / correction + eps
+        return w - m * size / d, m, v
+
+    return program_of(rule, 4, 8)
 
 
 class AdamW(Adam):
@@ -164,7 +196,8 @@ class AdamW(Adam):
     ) -> None:
         super().__init__(parameters, lr, betas, eps, weight_decay)
 
-    def decayed(self, weight: Array, gradient: Array, arithmetic: Arithmetic) -> tuple[Array, Array]:
-        """Apply the weight decay: to the weight."""
-        factor = arithmetic.constant(1.0 - self.lr * self.weight_decay, weight)
-        return arithmetic.multiply(weight, factor), gradient
+    decoupled: ClassVar[bool] = True
+
+    def decay(self) -> float:
+        """Give what the weight is multiplied by."""
+        return 1.0 - self.lr * self.weight_decay

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import cache
 from typing import Any
 
 from fp16sim.autograd.arithmetic import Arithmetic, Array
 from fp16sim.autograd.tensor import Tensor
+from fp16sim.emulator.programs import Program, Symbol, program_of
 from fp16sim.optim.optimizer import Optimizer, check_rate
 
 __all__ = ["SGD"]
@@ -97,19 +99,26 @@ class SGD(Optimizer):
 
     def moved(self, position: int, weight: Array, gradient: Array, arithmetic: Arithmetic) -> Array:
         """Give the new value of a parameter, and update its velocity."""
-        r = arithmetic
-        if self.weight_decay:
-            decay = r.constant(self.weight_decay, weight)
-            gradient = r.add(gradient, r.multiply(weight, decay))
-        direction = gradient
-        if self.momentum:
-            momentum = r.constant(self.momentum, weight)
-            before = self.velocity[position]
-            if before is None:
-                direction = gradient.copy()  # the caller's array may change
-            else:
-                direction = r.add(r.multiply(before, momentum), gradient)
-            self.velocity[position] = direction
-            if self.nesterov:
-                direction = r.add(gradient, r.multiply(direction, momentum))
-        return r.subtract(weight, r.multiply(direction, r.constant(self.lr, weight)))
+        before = self.velocity[position] if self.momentum else None
+        operands = (weight, gradient) if before is None else (weight, gradient, before)
+        rule = _rule(bool(self.weight_decay), before is not None, self.nesterov)
+        numbers = (self.lr, self.weight_decay, self.momentum)
+        weight, *directions = arithmetic.perform(rule, *operands, constants=numbers)
+        if self.momentum:  # the first velocity may be the gradient, whose array the caller may change
+            self.velocity[position] = directions[0] if directions else gradient.copy()
+        return weight
+
+
+@cache
+def _rule(decay: bool, moving: bool, nesterov: bool) -> Program:
+    """Write down the new weight and, if it is computed, the velocity; `moving` if there is one before."""
+
+    def rule(w: Symbol, g: Symbol, *rest: Symbol) -> tuple[Symbol, ...]:
+        *before, lr, weight_decay, momentum = rest
+        g = g + w * weight_decay if decay else g
+        v = before[0] * momentum + g if moving else g
+        d = g + v * momentum if nesterov else v
+        w = w - d * lr
+        return (w, v) if decay or moving else (w,)
+
+    return program_of(rule, 3 if moving else 2, 3)

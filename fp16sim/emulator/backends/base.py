@@ -15,6 +15,7 @@ from fp16sim.emulator.datapath import Datapath
 from fp16sim.emulator.exact import decode
 from fp16sim.emulator.flags import FLAG_NAMES
 from fp16sim.emulator.formats import Format, binary16, nearest_name
+from fp16sim.emulator.programs import Program, spread
 from fp16sim.emulator.random_bits import random_bits
 from fp16sim.emulator.rounding import Rounding
 
@@ -67,6 +68,32 @@ class Backend:
             ),
             watch,
         )
+
+    def perform(
+        self,
+        program: Program,
+        operands: Sequence[Encodings],
+        patterns: npt.NDArray[np.int64],
+        constants: Encodings,
+        size: int,
+        fmt: Format,
+        watch: str = "",
+    ) -> tuple[list[Encodings], list[tuple[str, npt.NDArray[np.int64]]]]:
+        """Perform the steps of a program one after the other, each rounded to nearest even.
+
+        Operands are 1-d arrays that stretch over `size` elements by the rows (repeat, length) of `patterns`. Gives the
+        results, and if counts are wanted those of each step with the name of its operation.
+        """
+        values = [spread(bits, pattern, size) for bits, pattern in zip(operands, patterns, strict=True)]
+        values += [np.full(size, constant, fmt.uint) for constant in constants]
+        counted = []
+        for operation, left, right in program.steps:
+            taken = [values[left]] if operation == "sqrt" else [values[left], values[right]]
+            outcome = self.elementwise(operation, taken, fmt, Rounding(), None, watch)
+            values.append(outcome.bits)
+            if outcome.counts is not None:
+                counted.append((operation, outcome.counts))
+        return [values[number] for number in program.results], counted
 
     def function(
         self,

@@ -18,12 +18,13 @@ from fp16sim.emulator.datapath import Datapath
 from fp16sim.emulator.flags import FLAG_NAMES
 from fp16sim.emulator.float32_cores import two_over_pi_pieces
 from fp16sim.emulator.formats import Format, bfloat16, binary16, binary32, binary64
-from fp16sim.emulator.kernels import float32_functions, half, loops, order
+from fp16sim.emulator.kernels import float32_functions, half, loops, order, programs
 from fp16sim.emulator.kernels.brain import BRAIN
 from fp16sim.emulator.kernels.conversion import CONVERSIONS
 from fp16sim.emulator.kernels.half import HALF
 from fp16sim.emulator.kernels.native import NATIVE
 from fp16sim.emulator.kernels.operations import OPERATIONS
+from fp16sim.emulator.programs import Program
 from fp16sim.emulator.rounding import MODES, Rounding
 
 __all__ = ["CpuBackend"]
@@ -136,6 +137,28 @@ class CpuBackend(Backend):
             spec_of(fmt, rounding, key),
         )
         return seen.outcome(out)
+
+    def perform(
+        self,
+        program: Program,
+        operands: Sequence[Encodings],
+        patterns: npt.NDArray[np.int64],
+        constants: Encodings,
+        size: int,
+        fmt: Format,
+        watch: str = "",
+    ) -> tuple[list[Encodings], list[tuple[str, npt.NDArray[np.int64]]]]:
+        """Perform the steps of a program in one pass over memory."""
+        fits = 0 < len(operands) <= programs.ARRAYS and len(program.results) <= programs.RESULTS
+        if watch or fmt not in _ORDERED or not fits:
+            return super().perform(program, operands, patterns, constants, size, fmt, watch)
+        if [bits.size for bits in operands] != patterns[:, 1].tolist() or constants.size != program.constants:
+            raise ValueError(
+                "operands of other lengths than their patterns, or other constants than the program's"
+            )
+        results = [np.empty(size, fmt.uint) for _ in program.results]
+        programs.run(fmt.name, program.codes, patterns, operands, constants, program.places, results, size)
+        return results, []
 
     def function(
         self,

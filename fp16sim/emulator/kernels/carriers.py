@@ -111,6 +111,7 @@ def rounded_to(target, x):
     return {
         NATIVE: lambda target, x: x,
         HALF: lambda target, x: widen(round_to_half(x)),
+        BRAIN: lambda target, x: widen_brain(round_to_brain(x)),
     }[target.literal_value]
 
 
