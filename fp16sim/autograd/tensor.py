@@ -354,7 +354,11 @@ class Tensor(Methods):
 
     def reshape(self, *shape: Any) -> Tensor:
         """Give the values another shape: :func:`fp16sim.autograd.ops.reshape`."""
-        return _op("reshape", self, shape[0] if len(shape) == 1 and not isinstance(shape[0], int) else shape)
+        return _op(
+            "reshape",
+            self,
+            shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, np.integer)) else shape,
+        )
 
     def transpose(self, *axes: int) -> Tensor:
         """Reorder the axes; without arguments reverse them: :func:`fp16sim.autograd.ops.transpose`."""

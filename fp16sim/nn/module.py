@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fp16sim.autograd.arithmetic import Array, round_array
+from fp16sim.autograd.arithmetic import DTYPES, Array, round_array
 from fp16sim.autograd.policy import Policy, autocast
 from fp16sim.autograd.tensor import Tensor
 from fp16sim.emulator.formats import nearest_name
@@ -137,8 +137,8 @@ class Module:
         Raises
         ------
         ValueError
-            If a name is missing or unknown, or a shape differs; nothing has changed then. Another dtype is converted,
-            rounding once at most.
+            If a name is missing or unknown, or a shape or a kind of number differs; nothing has changed then. Another
+            format is converted, rounding once at most.
         """
         own = list(self._named_state())
         names = [name for name, *_ in own]
@@ -153,13 +153,13 @@ class Module:
                     f"the state of another model: {name!r} has shape {np.shape(saved[name])} there and "
                     f"{np.shape(value)} here; make the model with the sizes that it was saved with"
                 )
-        for name, module, attribute, value in own:
-            given = np.array(saved[name])
+        given = [_as_kept(name, saved[name], np.asarray(value)) for name, _, _, value in own]
+        for array, (_, module, attribute, _) in zip(given, own, strict=True):
             old = getattr(module, attribute)
             if isinstance(old, Tensor):
-                old.data = round_array(given, value.dtype)
+                old.data = array
             else:
-                setattr(module, attribute, given if isinstance(old, np.ndarray) else int(given))
+                setattr(module, attribute, array if isinstance(old, np.ndarray) else int(array))
 
     def _named_state(self) -> Iterator[tuple[str, Module, str, Any]]:
         seen: set[int] = set()
@@ -171,6 +171,18 @@ class Module:
                     value, kept = value.data, True
                 if kept and not isinstance(value, Tensor):
                     yield (f"{prefix}.{name}" if prefix else name), module, name, value
+
+
+def _as_kept(name: str, given: Any, kept: Array) -> Array:
+    """Copy an array of a saved state into the dtype of the one that it replaces."""
+    array = np.array(given)
+    real = (array.dtype.kind in "fiub" or array.dtype in DTYPES.values()) and kept.dtype in DTYPES.values()
+    if not real and array.dtype.kind != kept.dtype.kind:
+        raise ValueError(
+            f"the state of another model: {name!r} is {array.dtype} there and {kept.dtype} here; pass all of "
+            "state_dict() unchanged"
+        )
+    return round_array(array, kept.dtype) if real else array.astype(kept.dtype)
 
 
 def _locate(error: Exception, module: Module) -> None:

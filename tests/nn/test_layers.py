@@ -191,6 +191,25 @@ def test_a_state_of_another_dtype_is_rounded():
     assert layer.weight.data.tobytes() == np.float16([[0.1, 0.2]]).tobytes()
 
 
+def test_statistics_keep_their_format():
+    layer = nn.BatchNorm1d(2)
+    layer.load_state_dict(
+        {name: np.float64(value) for name, value in layer.state_dict().items() if value.ndim}
+        | {"num_batches_tracked": 3}
+    )
+    assert (layer.running_mean.dtype, layer.running_var.dtype) == (np.float32, np.float32)
+    assert layer.num_batches_tracked == 3
+
+
+@pytest.mark.parametrize("bad", [["a", "b"], [1j, 1j], [None, None]])
+def test_a_state_that_holds_no_numbers_changes_nothing(bad):
+    layer = nn.BatchNorm1d(2)
+    saved = layer.state_dict() | {"weight": np.float32([7, 7]), "running_var": np.array(bad)}
+    with pytest.raises(ValueError, match=r"'running_var' is .* there and float32 here"):
+        layer.load_state_dict(saved)
+    assert layer.weight.data.tolist() == [1, 1]
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -27,10 +27,11 @@ def axes_of(name: str, a: Tensor, axis: Axis) -> tuple[int, ...]:
     if axis is None:
         return tuple(range(a.ndim))
     given = axis if isinstance(axis, tuple) else (axis,)
-    found = sorted([n + a.ndim if n < 0 else n for n in given])
-    if any(not 0 <= n < a.ndim for n in found) or len(set(found)) < len(found):
+    whole = all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in given)
+    found = sorted([n + a.ndim if n < 0 else n for n in given]) if whole else []
+    if not whole or any(not 0 <= n < a.ndim for n in found) or len(set(found)) < len(found):
         raise ValueError(
-            f"{name} over axis {axis} of a tensor of shape {a.shape}: name axes that it has, each once"
+            f"{name} over axis {axis!r} of a tensor of shape {a.shape}: name axes that it has, each once"
         )
     return tuple(found)
 
@@ -221,7 +222,7 @@ def logsumexp(a: Tensor, axis: Axis = None, keepdims: bool = False) -> Tensor:
 
 def _extreme(arithmetic: Arithmetic, a: Array, axes: tuple[int, ...], keepdims: bool) -> Array:
     rest = [i for i in range(a.ndim) if i not in axes]
-    rows = a.transpose(*rest, *axes).reshape(*(a.shape[i] for i in rest), -1)
+    rows = a.transpose(*rest, *axes).reshape(*(a.shape[i] for i in rest), prod(a.shape[i] for i in axes))
     return arithmetic.maximum_of(rows, -1).reshape(_left(a.shape, axes, keepdims))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import prod
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -24,6 +25,16 @@ def axis_of(name: str, axis: int, ndim: int, shape: tuple[int, ...]) -> int:
         axes = f"axes are {-ndim} to {ndim - 1}" if ndim else "there are no axes"
         raise ValueError(f"{name} with axis {axis!r} and shape {shape}: {axes}; name one of them")
     return int(axis) % ndim
+
+
+def lengths_of(name: str, a: Tensor, shape: Sequence[int]) -> tuple[int, ...]:
+    """Give a shape as a tuple, and refuse what is none."""
+    try:
+        return tuple([index(n) for n in shape])
+    except TypeError:
+        raise TypeError(
+            f"{name} of a tensor of shape {a.shape} to {shape!r}: a shape is a tuple of integers, such as {a.shape}"
+        ) from None
 
 
 # ---------------------------------------------------------------------------------------------------- reshape
@@ -48,7 +59,7 @@ def reshape(a: Tensor, shape: Sequence[int]) -> Tensor:
            [3., 4.]], dtype=float32)
     """
     need_tensor(a)
-    goal = tuple(shape)
+    goal = lengths_of("reshape", a, shape)
     free = goal.count(-1)
     known = prod(n for n in goal if n != -1)
     if free > 1 or any(n < -1 for n in goal) or (a.size % known if free and known else a.size != known):
@@ -169,7 +180,7 @@ def broadcast_to(a: Tensor, shape: Sequence[int]) -> Tensor:
            [1., 2.]], dtype=float32)
     """
     need_tensor(a)
-    goal = tuple(shape)
+    goal = lengths_of("broadcast_to", a, shape)
     try:
         fits = np.broadcast_shapes(a.shape, goal) == goal
     except ValueError:

@@ -224,3 +224,18 @@ def test_refusals(call, message):
     with pytest.raises(ValueError, match=message) as caught:
         call(Tensor(np.zeros((2, 3), np.float32)))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "amax", "amin", "variance", "norm", "logsumexp"])
+@pytest.mark.parametrize("axis", ["a", 0.5, True, [0], (0, 1.0)])
+def test_an_axis_is_an_integer(name, axis):
+    with pytest.raises(ValueError, match=r"over axis .* of a tensor of shape"):
+        getattr(ops, name)(Tensor([[1.0, 2.0]]), axis)
+
+
+@pytest.mark.parametrize("name", ["amax", "amin", "logsumexp", "sum", "mean", "norm"])
+def test_no_rows_give_no_results(name):
+    x = Tensor(np.zeros((0, 3), np.float16), requires_grad=True)
+    y = getattr(ops, name)(x, 1)
+    y.backward(np.zeros(0))
+    assert (y.shape, x.grad.shape) == ((0,), (0, 3))

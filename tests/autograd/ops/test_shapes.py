@@ -89,3 +89,12 @@ def test_refusals(call, message):
     with pytest.raises(ValueError, match=message) as caught:
         call(Tensor(np.zeros((2, 3), np.float32)))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("shape", [(2.0,), "ab", None, 2.0, [None]])
+def test_a_shape_is_made_of_integers(shape):
+    x = Tensor([1.0, 2.0])
+    for call in (ops.reshape, ops.broadcast_to, Tensor.reshape):
+        with pytest.raises(TypeError, match="a shape is a tuple of integers"):
+            call(x, shape)
+    assert x.reshape(np.int64(2)).shape == (2,)
