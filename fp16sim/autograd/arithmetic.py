@@ -84,7 +84,7 @@ def widest(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any] | None:
 def round_array(array: Array, dtype: npt.DTypeLike) -> Array:
     """Convert to a dtype of `DTYPES`: exact where every value fits, else rounded to nearest even once.
 
-    Takes arrays of `DTYPES`, integers (up to 2^53 exactly) and Python numbers. NaN becomes the canonical one.
+    Takes arrays of `DTYPES`, integers and Python numbers. NaN becomes the canonical one.
 
     >>> round_array(np.float32([1.0, 65520.0]), "float16")
     array([ 1., inf], dtype=float16)
@@ -93,7 +93,7 @@ def round_array(array: Array, dtype: npt.DTypeLike) -> Array:
     if array.dtype == target:
         return array
     if array.dtype not in _FORMATS:
-        array = array.astype(np.float64)
+        array = _odd_beyond_2_53(array).astype(np.float64) if target != FLOAT64 else array.astype(np.float64)
     source, goal = _FORMATS[array.dtype], _FORMATS[target]
     if goal is binary64:  # exact from every other format
         return array.astype(np.float64)
@@ -101,6 +101,18 @@ def round_array(array: Array, dtype: npt.DTypeLike) -> Array:
     outcome = backends.current().convert(bits, source, goal, _NEAREST, None, watching())
     record("convert", outcome)
     return outcome.bits.view(target).reshape(array.shape)
+
+
+def _odd_beyond_2_53(array: Array) -> Array:
+    """Round integers that binary64 does not hold to an odd multiple of 2^11, which it does hold.
+
+    To odd in 42 bits or more, and then to nearest in 24 or fewer, is to nearest once.
+    """
+    if array.dtype.kind not in "iu" or array.dtype.itemsize < 8:
+        return array
+    low = array & 0x7FF
+    inexact = ((array > 2**53) | (array < -(2**53))) & (low != 0)
+    return np.where(inexact, (array - low) | 0x800, array)
 
 
 @lru_cache(maxsize=256)
@@ -186,8 +198,8 @@ class Arithmetic:
         return _elementwise("sqrt", a)
 
     def negative(self, a: Array) -> Array:
-        """Change the sign: nothing is rounded."""
-        return np.asarray(-a)
+        """Change the sign, as -0 - a does: nothing is rounded, and NaN is the canonical one."""
+        return _elementwise("subtract", _constant(-0.0, -1.0, a.dtype), a)
 
     def function(self, name: str, a: Array) -> Array:
         """Compute exp, log, tanh, erf, sigmoid, gelu, ... of each element.
@@ -295,7 +307,8 @@ class Arithmetic:
     def relu(self, a: Array) -> Array:
         """Replace what is not above zero by +0; NaN stays."""
         fmt = _FORMATS[a.dtype]
-        return backends.current().relu(np.ascontiguousarray(a).view(fmt.uint), fmt).view(a.dtype)
+        bits = np.ascontiguousarray(a).view(fmt.uint)  # which gives a number an axis
+        return backends.current().relu(bits, fmt).view(a.dtype).reshape(a.shape)
 
     def cast(self, a: Array, dtype: npt.DTypeLike) -> Array:
         """Convert as :func:`round_array`; a wide backward pass widens and never narrows."""

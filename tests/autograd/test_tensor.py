@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import math
 import operator
 import pickle
 
@@ -322,3 +323,24 @@ def test_masks_and_wider_floats_are_not_dropped_silently():
     if np.dtype(np.longdouble).itemsize > 8:
         with pytest.raises(TypeError, match="tensors hold real numbers; pass float16 or float32"):
             Tensor(np.ones(2, np.longdouble))
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+def test_large_integers_are_rounded_once(dtype):
+    """Through binary64, 2^60 + 2^36 + 1 would be a tie of binary32, and go to the other neighbour."""
+    ties = [2**60 + 2**36, 2**62 + 2**54, 2**60 + 3 * 2**36]
+    numbers = [sign * (tie + step) for tie in ties for step in (-1, 0, 1) for sign in (-1, 1)]
+    numbers += [2**63 - 1, -(2**63), 2**53 + 1, 0]
+    digits = {"bfloat16": 8, "float32": 24, "float64": 53}[dtype]
+    found = Tensor(np.array(numbers, np.int64), dtype=dtype).data.astype(np.float64)
+    assert found.tolist() == [nearest(number, digits) for number in numbers]
+    top = Tensor(np.array([2**64 - 1, 2**63 + 1], np.uint64), dtype=dtype).data.astype(np.float64)
+    assert top.tolist() == [2.0**64, 2.0**63]
+
+
+def nearest(number, digits):
+    """Round an integer to a number of binary digits, ties to even, in integers."""
+    shift = max(abs(number).bit_length() - digits, 0)
+    whole, rest = divmod(abs(number), 1 << shift)
+    up = 2 * rest > (1 << shift) or (2 * rest == (1 << shift) and whole % 2)
+    return math.copysign((whole + bool(up)) << shift, number)

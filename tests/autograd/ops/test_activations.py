@@ -337,3 +337,12 @@ def test_gelu_of_operations_overflows_at_41_and_one_function_does_not() -> None:
 def test_refusals(call: Any, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         call(Tensor(np.zeros((2, 0), np.float32)))
+
+
+@pytest.mark.parametrize("name", ["relu", "leaky_relu", "gelu", "silu", "sigmoid", "softplus", "tanh"])
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32, np.float64])
+def test_a_number_stays_one(name, dtype):
+    x = Tensor(np.asarray(1.5, dtype), requires_grad=True)
+    y = getattr(ops, name)(x)
+    y.backward()
+    assert (y.shape, x.grad.shape) == ((), ())
