@@ -17,10 +17,20 @@ from fp16sim.autograd.arithmetic import Arithmetic, round_array
 from fp16sim.autograd.tensor import Tensor
 from fp16sim.emulator.formats import nearest_name
 
-__all__ = ["Decision", "Observation", "Scaler", "need_observation", "observe", "scale_loss", "unscale"]
+__all__ = [
+    "Decision",
+    "Observation",
+    "Scaler",
+    "need_check",
+    "need_observation",
+    "observe",
+    "scale_loss",
+    "unscale",
+]
 
 Self = TypeVar("Self")
 Array = npt.NDArray[Any]
+_DTYPES = ("float32", "tensor", "float32_then_tensor")
 
 
 @dataclass(frozen=True)
@@ -66,8 +76,8 @@ class Decision:
         The scale to divide out.
     method : {"reciprocal", "divide"}
         Multiply by the reciprocal, taken in binary64 and rounded to the format of unscaling; or divide.
-    dtype : {"float32", "tensor"}
-        Unscale in float32, or in the gradient's own format.
+    dtype : {"float32", "tensor", "float32_then_tensor"}
+        Unscale in float32; in the gradient's own format; or in float32, rounded to the gradient's own format after.
     advance : bool or None
         Whether counters and schedules move; None: as `apply`.
     stop : str or None
@@ -82,7 +92,7 @@ class Decision:
     stop: str | None = None
 
     def __post_init__(self) -> None:
-        for field, valid in (("method", ("reciprocal", "divide")), ("dtype", ("float32", "tensor"))):
+        for field, valid in (("method", ("reciprocal", "divide")), ("dtype", _DTYPES)):
             value = getattr(self, field)
             if value not in valid:
                 raise ValueError(f"unknown {field} {value!r}: {nearest_name(value, valid)}")
@@ -108,6 +118,13 @@ def need_observation(observation: object) -> None:
             f"update({_short(observation)}): a scaler is told what a step showed; "
             f"pass fs.scaling.Observation({example})"
         )
+
+
+def need_check(observation: object) -> None:
+    """Refuse what is no observation, and an observation of gradients that nobody looked at."""
+    need_observation(observation)
+    if isinstance(observation, Observation) and not observation.checked:
+        raise ValueError("checked=False: the rule needs to know of overflow; observe the gradients first")
 
 
 def _short(value: object) -> str:
@@ -161,7 +178,8 @@ def unscale(gradient: Array, decision: Decision) -> Array:
     array
         Float32, or the gradient's dtype for ``dtype="tensor"`` and for float64: the gradient times the reciprocal, or
         over the scale, rounded to that dtype once. The reciprocal, 1 / scale in binary64, or the scale is rounded to
-        that dtype first.
+        that dtype first. For ``dtype="float32_then_tensor"`` the float32 result is rounded to the gradient's dtype, a
+        second rounding.
 
     Examples
     --------
@@ -175,8 +193,10 @@ def unscale(gradient: Array, decision: Decision) -> Array:
     with np.errstate(all="ignore"):
         wide = gradient if keeps else round_array(gradient, np.float32)
         if decision.method == "divide":
-            return r.divide(wide, r.constant(float(scale), wide))
-        return r.multiply(wide, r.constant(float(1.0 / scale), wide))
+            result = r.divide(wide, r.constant(float(scale), wide))
+        else:
+            result = r.multiply(wide, r.constant(float(1.0 / scale), wide))
+        return round_array(result, gradient.dtype) if decision.dtype == "float32_then_tensor" else result
 
 
 def single_scale(scaler: Any) -> float:
