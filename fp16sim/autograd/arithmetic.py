@@ -93,6 +93,10 @@ def round_array(array: Array, dtype: npt.DTypeLike) -> Array:
     if array.dtype == target:
         return array
     if array.dtype not in _FORMATS:
+        if array.dtype.kind in "cOSUMm":
+            raise TypeError(
+                f"an array of {array.dtype}: only real numbers are rounded; pass float16 or float32"
+            )
         array = _odd_beyond_2_53(array).astype(np.float64) if target != FLOAT64 else array.astype(np.float64)
     source, goal = _FORMATS[array.dtype], _FORMATS[target]
     if goal is binary64:  # exact from every other format

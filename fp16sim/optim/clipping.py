@@ -98,7 +98,7 @@ def clip_grad_norm_(
     (2.0, array([0.9999995], dtype=float32))
     """
     clipped, norm = clip_grad_norm(
-        [parameter.grad for parameter in parameters],
+        _grads(parameters),
         max_norm,
         arithmetic=arithmetic,
         error_if_nonfinite=error_if_nonfinite,
@@ -134,7 +134,7 @@ def clip_grad_value(gradients: Sequence[Array | None], value: float) -> list[Arr
 
 def clip_grad_value_(parameters: Sequence[Tensor], value: float) -> None:
     """Apply :func:`clip_grad_value` to the `grad` of parameters."""
-    _assign(parameters, clip_grad_value([parameter.grad for parameter in parameters], value))
+    _assign(parameters, clip_grad_value(_grads(parameters), value))
 
 
 def _check_limit(name: str, value: Any) -> None:
@@ -163,6 +163,12 @@ def _arrays(gradients: Sequence[Array | None]) -> list[Array | None]:
             )
         given.append(array)
     return given
+
+
+def _grads(parameters: Sequence[Tensor]) -> list[Array | None]:
+    if isinstance(parameters, Tensor) or not all(isinstance(parameter, Tensor) for parameter in parameters):
+        raise TypeError("clipping in place takes a list of parameters: pass model.parameters(), or [tensor]")
+    return [parameter.grad for parameter in parameters]
 
 
 def _assign(parameters: Sequence[Tensor], gradients: Sequence[Array | None]) -> None:

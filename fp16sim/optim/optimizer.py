@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -38,7 +38,7 @@ class Optimizer(ABC):
     Raises
     ------
     ValueError
-        If there are no parameters, one occurs twice or takes no gradient, or `lr` cannot be a rate.
+        If there are no parameters, one occurs twice, takes no gradient or is a result, or `lr` cannot be a rate.
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("lr",)
@@ -51,6 +51,10 @@ class Optimizer(ABC):
     """Attributes that are lists with an integer for each parameter."""
 
     def __init__(self, parameters: Sequence[Tensor], lr: float) -> None:
+        if isinstance(parameters, Tensor) or not isinstance(parameters, Iterable):
+            raise TypeError(
+                f"parameters is a {type(parameters).__name__}: pass model.parameters(), or a list such as [tensor]"
+            )
         self.parameters = list(parameters)
         if not self.parameters:
             raise ValueError("no parameters: pass model.parameters() of a model that has some")
@@ -63,6 +67,11 @@ class Optimizer(ABC):
                 raise ValueError(
                     f"parameter {position} takes no gradient: make it with requires_grad=True, or leave it out"
                 )
+            if not parameter.is_leaf:
+                raise ValueError(
+                    f"parameter {position} is the result of an operation, and moving it changes nothing: pass what "
+                    "it was made from"
+                )
         if len({id(parameter) for parameter in self.parameters}) < len(self.parameters):
             raise ValueError("a parameter occurs twice: it would move twice a step; pass each once")
         self.lr = lr
@@ -70,6 +79,10 @@ class Optimizer(ABC):
             setattr(self, name, [None] * len(self.parameters))
         for name in self.counts:
             setattr(self, name, [0] * len(self.parameters))
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        # NumPy's numbers would compute in their own format: 1 - np.float32(0.9) is no binary64 number.
+        super().__setattr__(name, value.item() if isinstance(value, np.generic) else value)
 
     @property
     def lr(self) -> float:

@@ -120,3 +120,11 @@ def test_limits_that_cannot_be(limit):
 def test_parameters_where_gradients_are_wanted():
     with pytest.raises(TypeError, match=r"gradient 0 is a Tensor.*clip_grad_norm_"):
         clip_grad_norm([Tensor([1.0])], 1.0)
+
+
+@pytest.mark.parametrize("given", [Tensor([1.0], requires_grad=True), [np.float32([1.0])]])
+def test_clipping_in_place_takes_a_list_of_parameters(given):
+    """The rows of one tensor have no gradients, and would be clipped in vain."""
+    for call in (clip_grad_norm_, clip_grad_value_):
+        with pytest.raises(TypeError, match="takes a list of parameters"):
+            call(given, 1.0)

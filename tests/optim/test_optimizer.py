@@ -194,3 +194,35 @@ def test_powers_are_repeated_products():
 def test_each_is_an_optimizer():
     assert all(isinstance(make(parameters()), Optimizer) for make in MAKERS.values())
     assert fs.optim.SGD is SGD
+
+
+def test_numbers_of_numpy_compute_in_binary64():
+    moved = []
+    for number in (float, np.float64):
+        weight = Tensor(np.float32([1.0]), requires_grad=True)
+        optimizer = Adam([weight], lr=number(np.float32(0.1)), betas=(number(np.float32(0.9)), 0.999))
+        optimizer.step([np.float32([0.3])])
+        moved.append(weight.data.tobytes())
+    weight = Tensor(np.float32([1.0]), requires_grad=True)
+    optimizer = Adam([weight], lr=np.float32(0.1), betas=(np.float32(0.9), 0.999))
+    optimizer.step([np.float32([0.3])])
+    assert type(optimizer.lr) is type(optimizer.beta1) is float
+    assert moved == [weight.data.tobytes()] * 2
+
+
+@pytest.mark.parametrize("given", [Tensor([1.0], requires_grad=True), None, 3])
+def test_parameters_come_in_a_list(given):
+    with pytest.raises(TypeError, match=r"pass model.parameters\(\), or a list"):
+        SGD(given, lr=0.1)
+
+
+def test_a_result_is_no_parameter():
+    with pytest.raises(ValueError, match="parameter 0 is the result of an operation"):
+        SGD([Tensor([1.0], requires_grad=True) * 2.0], lr=0.1)
+
+
+def test_complex_gradients_move_nothing():
+    weight = Tensor([1.0], requires_grad=True)
+    with pytest.raises(TypeError, match="only real numbers are rounded"):
+        SGD([weight], lr=0.1).step([np.array([1j])])
+    assert weight.data.tolist() == [1]
