@@ -50,6 +50,9 @@ class Steps:
     def subtract(self, a: Any, b: Any) -> Any:
         return self._call(fs.subtract, a, b)
 
+    def negative(self, a: Any) -> Any:
+        return a if np.isnan(a) else -a
+
     def multiply(self, a: Any, b: Any) -> Any:
         return self._call(fs.multiply, a, b)
 

@@ -86,7 +86,6 @@ def test_an_import_of_kernels_is_seen(planted: str) -> None:
 # ------------------------------------------------------------------------------------------- nothing else computes
 
 ALLOWED = {
-    ("autograd.arithmetic", "negative"): "changes a sign, which is exact",
     ("optim.clipping", "clip_grad_value"): "the sign of a limit",
     (
         "nn.random",
