@@ -26,6 +26,8 @@ class SavedScaler:
     initial, window, growth, backoff : str or None
         Which of the options is the initial scale, the number of finite steps before growth, and the factors of growth
         and of backoff, by whatever names the framework gives them; None where it has none.
+    initial_is_exponent : bool
+        Whether the initial scale is 2 to the power of that option.
     """
 
     name: ClassVar[str]
@@ -34,6 +36,7 @@ class SavedScaler:
     window: ClassVar[str | None] = None
     growth: ClassVar[str | None] = None
     backoff: ClassVar[str | None] = None
+    initial_is_exponent: ClassVar[bool] = False
 
     def to_json(self) -> str:
         """Give the whole state as one JSON object; every float reads back to the same bits."""
