@@ -6,7 +6,7 @@ and the state. Torch is handed in, since it is imported by those alone who use i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -26,10 +26,21 @@ def twin(torch: Any, model: nn.Module) -> Any:
     return network
 
 
-def train(torch: Any, recipe: Recipe, seed: int, steps: int | None = None) -> Iterator[tuple[float, Any]]:
-    """Train the twin as the recipe says, giving each loss and the network after it."""
+def train(
+    torch: Any,
+    recipe: Recipe,
+    seed: int,
+    steps: int | None = None,
+    change: Callable[[Any], None] | None = None,
+) -> Iterator[tuple[float, Any]]:
+    """Train the twin as the recipe says, giving each loss and the network after it.
+
+    `change` is called with the network before the first step: to plant a fault.
+    """
     model = recipe.build(seed)
     network = twin(torch, model)
+    if change is not None:
+        change(network)
     optimizer = optimizer_like(torch, recipe.optimizer(model), network.parameters())
     loss_function = torch.nn.CrossEntropyLoss()
     data = recipe.data(seed)
