@@ -47,12 +47,15 @@ class Observation:
         Whether the gradients were looked at.
     amax : float, mapping of group to float, or None
         Largest \\|unscaled gradient\\| in float64 before any flush; infinite if it overflowed.
+    scales : mapping of group to float, or None
+        The scales that the groups had in this step, where a `TensorScaler` chose them on the way.
     """
 
     overflow: bool | Mapping[str, bool] = False
     nan: bool = False
     checked: bool = True
     amax: float | Mapping[str, float] | None = None
+    scales: Mapping[str, float] | None = None
 
     @property
     def overflowed(self) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, fields
 from typing import Any, ClassVar, TypeVar
 
@@ -12,6 +13,7 @@ from fp16sim.emulator.formats import nearest_name
 __all__ = ["SavedScaler", "check_number"]
 
 Kind = TypeVar("Kind", bound="SavedScaler")
+_NOT_FINITE = ("inf", "-inf", "nan")
 
 
 class SavedScaler:
@@ -55,7 +57,7 @@ class SavedScaler:
             raise ValueError(
                 f"the state of {cls.name} lacks {missing[0]!r}: pass the whole of what to_json wrote"
             )
-        return cls(**{key: float(value) if isinstance(value, str) else value for key, value in state.items()})
+        return cls(**{key: _read(value) for key, value in state.items()})
 
 
 def check_number(
@@ -83,4 +85,19 @@ def _is_beyond_float64(value: int) -> bool:
 def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return repr(value)
+    if isinstance(value, Mapping):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(part) for part in value]
+    return value
+
+
+def _read(value: Any) -> Any:
+    """Undo :func:`_plain`: text for a float becomes one, and lists become tuples."""
+    if isinstance(value, str) and value in _NOT_FINITE:
+        return float(value)
+    if isinstance(value, dict):
+        return {key: _read(part) for key, part in value.items()}
+    if isinstance(value, list):
+        return tuple(_read(part) for part in value)
     return value
