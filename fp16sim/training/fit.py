@@ -92,7 +92,7 @@ def fit(
     ------
     ValueError
         If an option cannot be; if the inputs of a batch hold NaN or infinity; if what `save_to` holds is damaged, or
-        was saved with other settings, another model or other data.
+        was saved with other settings, another model (the kinds and options of its layers count) or other data.
     FileExistsError
         If `save_to` holds an unfinished run and `resume` is not set.
 

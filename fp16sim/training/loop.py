@@ -21,6 +21,7 @@ from fp16sim.training.digest import digest
 from fp16sim.training.files import prepare_folder
 from fp16sim.training.results import Step
 from fp16sim.training.saving import STATE_FILE, SavedRun, check_settings, fingerprint, read_run, write_run
+from fp16sim.training.settings import described
 from fp16sim.training.step import Observer, Optimizer, check_batch_values, train_step
 
 __all__ = ["Loop"]
@@ -68,6 +69,9 @@ class Loop:
         for name, limit in (("clip_norm", clip_norm), ("clip_value", clip_value)):
             if limit is not None:
                 check_number(name, limit, above=0)
+        for name, function in (("loss_function", loss_function), ("schedule", schedule)):
+            if function is not None and not callable(function):
+                raise TypeError(f"{name} is a {type(function).__name__}: pass a function, or leave it out")
         self.policy = as_policy(policy)
         self.scaler = as_scaler(scaler)
         self.history: list[Step] = []
@@ -106,7 +110,7 @@ class Loop:
             self.model.train()
         window = []
         for number in range(taken * self._accumulate, (taken + 1) * self._accumulate):
-            window.append(next(self._batches))
+            window.append(_pair(next(self._batches), number))
             check_batch_values(window[-1][0], number)
         if self._schedule is not None:
             self._optimizer.lr = _rate(self._schedule, self.applied)  # type: ignore[attr-defined]
@@ -198,6 +202,8 @@ class Loop:
             "clip_value": self._clip_value,
             "accumulate": self._accumulate,
             "measure": self._measure,
+            **described("model", self.model),
+            **described("loss_function", self._loss),
         }
 
     def _take_up(self, folder: Path, resume: bool) -> None:
@@ -221,12 +227,13 @@ class Loop:
             )
         if taken:
             self._batches = _from(self._data, saved.batches - 1)
-            self._last_batch = next(self._batches)
+            self._last_batch = _pair(next(self._batches), saved.batches - 1)
             if fingerprint(self._last_batch) != saved.last_batch:
                 raise ValueError(
                     f"batch {saved.batches - 1} of the data is not what the run in {folder} was trained on: pass the "
                     "same data in the same order (the same seed)"
                 )
+            self._check_schedule(saved)
         try:
             self.model.load_state_dict(saved.model)
             self._optimizer.load_state_dict(saved.optimizer)  # type: ignore[attr-defined]
@@ -236,6 +243,18 @@ class Loop:
         state = json.loads(saved.scaler)
         self.scaler = from_json(saved.scaler) if read is None else read(_without_name(state))
         self.history, self.applied = list(saved.history), saved.applied
+
+    def _check_schedule(self, saved: SavedRun) -> None:
+        """Refuse a schedule that does not give the rate of the last step: that of one count less, if it moved."""
+        rate = saved.optimizer.get(f"{type(self._optimizer).__name__}.lr")
+        if self._schedule is None or rate is None:
+            return
+        rates = [_rate(self._schedule, applied) for applied in (saved.applied, max(saved.applied - 1, 0))]
+        if rate not in rates:
+            raise ValueError(
+                f"{self._folder} was saved with a rate of {rate!r} at step {len(saved.history)}, and the schedule "
+                f"gives {rates[-1]!r}: pass the schedule of the saved run, or start another in another folder"
+            )
 
 
 def _without_name(state: dict[str, Any]) -> dict[str, Any]:
@@ -281,11 +300,22 @@ def _rate(schedule: Callable[[int], float], applied: int) -> float:
     return float(rate)
 
 
+def _pair(batch: Any, number: int) -> tuple[Any, Any]:
+    if not isinstance(batch, (tuple, list)) or len(batch) != 2:
+        what = f"{len(batch)} parts" if isinstance(batch, (tuple, list)) else f"a {type(batch).__name__}"
+        raise ValueError(f"batch {number} of the data is {what}: each is a pair (inputs, targets)")
+    return batch[0], batch[1]
+
+
 def _from(data: Iterable[tuple[Any, Any]], first: int) -> Iterator[tuple[Any, Any]]:
     """Give batch number `first` and those after it: by number where the data has ``at``, else by reading on."""
     at = getattr(data, "at", None)
     if callable(at):
         return map(at, count(first))
+    if not isinstance(data, Iterable):
+        raise TypeError(
+            f"the data is a {type(data).__name__}: pass batches (inputs, targets), such as a list of them, or Batches"
+        )
     return islice(_cycle(data), first, None)
 
 

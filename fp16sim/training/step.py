@@ -160,11 +160,11 @@ def train_step(
 def check_batch_values(inputs: Any, number: int) -> None:
     """Refuse NaN and infinity in the inputs of a batch, naming the first place; integers are not looked at."""
     parts = inputs if isinstance(inputs, tuple) else (inputs,)
-    for position, part in enumerate(parts):
-        array = part.data if isinstance(part, Tensor) else part
-        if isinstance(array, np.ndarray) and array.dtype in DTYPES.values():
+    for position, (part, given) in enumerate(zip(parts, model_inputs(inputs), strict=True)):
+        if isinstance(given, Tensor):  # of big-endian arrays and lists too
             where = f"[{position}]" if isinstance(inputs, tuple) else ""
-            check_finite(f"inputs{where} of batch {number}", array)
+            own = isinstance(part, np.ndarray) and part.dtype in DTYPES.values()
+            check_finite(f"inputs{where} of batch {number}", part if own else given.data)
 
 
 def _value(loss: Any) -> float:

@@ -403,3 +403,33 @@ def test_data_with_numbers_and_data_without_give_the_same_run():
         model = small()
         runs.append(fit(model, data, optimizer=SGD(model.parameters(), lr=0.05), steps=6).digest)
     assert runs[0] == runs[1]
+
+
+@pytest.mark.parametrize(
+    "spoiled",
+    [np.ndarray.tolist, lambda x: x.astype(">f4"), lambda x: x.astype(np.float16), lambda x: (x, None)],
+)
+def test_nan_in_the_inputs_is_found_in_whatever_holds_it(spoiled):
+    inputs = np.zeros((4, 64), np.float32)
+    inputs[1, 2] = np.nan
+    model = mlp()
+    before = model.state_dict()
+    with pytest.raises(ValueError, match=r"inputs(\[0\])? of batch 0\[1, 2\] is nan"):
+        fit(model, [(spoiled(inputs), np.zeros(4, int))], optimizer=SGD(model.parameters(), lr=0.1), steps=1)
+    assert all((before[name] == value).all() for name, value in model.state_dict().items())
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "says"),
+    [
+        (None, TypeError, "the data is a NoneType: pass batches"),
+        (3, TypeError, "the data is a int: pass batches"),
+        ([np.zeros((4, 64))], ValueError, "batch 0 of the data is a ndarray: each is a pair"),
+        ([None], ValueError, "batch 0 of the data is a NoneType"),
+        ([(1, 2, 3)], ValueError, "batch 0 of the data is 3 parts"),
+    ],
+)
+def test_data_that_is_no_pairs(data, kind, says):
+    model = mlp()
+    with pytest.raises(kind, match=says):
+        fit(model, data, optimizer=SGD(model.parameters(), lr=0.1), steps=1)

@@ -16,7 +16,7 @@ import pytest
 from fp16sim import scaling
 from fp16sim.autograd.policy import Policy
 from fp16sim.autograd.tensor import Tensor
-from fp16sim.nn import BatchNorm1d, Dropout, Linear, Module, ReLU, Sequential
+from fp16sim.nn import BatchNorm1d, CrossEntropyLoss, Dropout, Linear, Module, MSELoss, ReLU, Sequential
 from fp16sim.nn.random import streams, uniform_integers
 from fp16sim.optim import SGD, Adam
 from fp16sim.training import saving
@@ -105,7 +105,9 @@ def test_accumulation_and_a_schedule_go_on_too(tmp_path):
     stopped(tmp_path, 5, **options)
     resumed = trained(**options, save_to=tmp_path, resume=True)
     assert resumed.digest == whole.digest
-    assert rates == asked
+    assert (
+        rates[:5] + rates[7:] == asked
+    )  # a resumption asks for the rate of the last step, of one count or the next
     assert asked[-1] == sum(step.applied for step in whole.history[:-1]) < 11
 
 
@@ -370,7 +372,7 @@ def test_a_model_of_the_same_shapes_and_other_names_is_refused(tmp_path):
 
     stopped(tmp_path, 5)
     (model, data), named = arguments(save_to=tmp_path, resume=True)
-    with pytest.raises(ValueError, match="the state of another model"):
+    with pytest.raises(ValueError, match="saved with model Sequential, and now it is Wrapped"):
         fit(Wrapped(model), data, **named)
 
 
@@ -396,7 +398,7 @@ def test_a_damaged_file_is_one_line(damage, tmp_path):
     stopped(tmp_path, 5)
     path = tmp_path / STATE_FILE
     content = path.read_bytes()
-    middle = len(content) // 2
+    middle = content.index(b'"fp16sim state"')
     if damage == "other archive":
         with path.open("wb") as file:
             np.savez(file, weights=np.zeros(3))
@@ -556,3 +558,35 @@ def test_a_fingerprint_sees_dtype_shape_and_every_bit():
 def test_nothing_of_an_interrupted_write_stays(tmp_path):
     stopped(tmp_path, 1)
     assert [path.name for path in Path(tmp_path).iterdir()] == [STATE_FILE]
+
+
+def dropping(p=0.5, seed=0, loss=None, rate=None):
+    """A run whose bits depend on what is in no array."""
+    with streams(seed):
+        model = Sequential(Linear(64, 8), Dropout(p), ReLU(), Linear(8, 10))
+    options = {"loss_function": loss, "schedule": None if rate is None else lambda applied: rate}
+    return (model, DATA), {"optimizer": SGD(model.parameters(), lr=0.1), "steps": 4} | options
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"seed": 7}, r"saved with layer '1' stream \[0, 1\], and now it is \[7, 1\]"),
+        ({"p": 0.25}, "saved with layer '1' p 0.5, and now it is 0.25"),
+        ({"loss": MSELoss()}, "saved with loss_function CrossEntropyLoss, and now it is MSELoss"),
+        ({"loss": CrossEntropyLoss(0.1)}, "saved with loss_function label_smoothing 0.0, and now it is 0.1"),
+        ({"rate": 0.2}, "saved with a rate of 0.1 at step 2, and the schedule gives 0.2"),
+    ],
+)
+def test_what_stands_in_no_array_is_compared_too(change, says, tmp_path):
+    standard = {"rate": 0.1} if "rate" in change else {}
+    positional, named = dropping(**standard)
+    loop = fit_steps(*positional, save_to=tmp_path, **named)
+    for _ in range(2):
+        next(loop)
+    loop.save()
+    positional, named = dropping(**standard | change)
+    with pytest.raises(ValueError, match=says):
+        fit(*positional, save_to=tmp_path, resume=True, **named)
+    positional, named = dropping(**standard)
+    assert len(fit(*positional, save_to=tmp_path, resume=True, **named).history) == 4
