@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
@@ -71,3 +72,67 @@ def test_every_experiment_has_its_results_beside_it() -> None:
     for script in scripts:
         assert (FOLDER / "results" / f"{script.stem}.json").exists()
         assert (FOLDER / "results" / f"{script.stem}.png").exists()
+
+
+@pytest.fixture
+def models(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+    module = load("03_models.py")
+    monkeypatch.setattr(module, "RESULTS", tmp_path / "results" / "models")
+    return module
+
+
+def outcomes(*results: float) -> dict[str, dict[str, float]]:
+    return {str(seed): {"result": result} for seed, result in enumerate(results)}
+
+
+def test_the_models_experiment_trains_each_recipe_in_each_column(
+    models: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = []
+
+    def train(recipe, seed: int, policy: str, scaler: str) -> dict[str, float]:
+        calls.append((recipe.name, seed, policy, scaler))
+        return {
+            "result": 2.0 if recipe.name == "gpt" else 0.98,
+            "training loss": 0.1,
+            "seconds": 1.0,
+            "skipped": 0,
+        }
+
+    monkeypatch.setattr(models, "train", train)
+    monkeypatch.setattr(models, "torch_if_installed", lambda: None)
+    assert models.main(["--models", "vgg,gpt", "--seeds", "2"]) == 0
+    assert calls == [
+        (name, seed, policy, scaler)
+        for seed in (0, 1)
+        for name in ("vgg", "gpt")
+        for policy, scaler in (("float32", "none"), ("mixed_float16", "torch"))
+    ]
+    printed = capsys.readouterr().out
+    assert printed.startswith("torch is not installed, so its column is missing: pip install torch")
+    assert "98.0% (98.0% to 98.0%)" in printed
+    assert re.search(r"< 2.439 +hold\n", printed)
+    measured = json.loads(models.RESULTS.with_suffix(".json").read_text())
+    assert measured["gpt"]["mixed_float16"]["1"]["result"] == 2.0
+    assert models.RESULTS.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_bands_of_the_models_experiment(models: ModuleType) -> None:
+    good = {"torch float32": outcomes(0.98, 0.99), "float32": outcomes(0.982, 0.985)}
+    assert models.outside("vgg", good | {"mixed_float16": outcomes(0.98, 0.983)}) == []
+    assert models.outside("vgg", good | {"mixed_float16": outcomes(0.975, 0.976)}) == [
+        "mixed_float16 matches float32"
+    ]
+    assert models.outside("vgg", good | {"mixed_float16": outcomes(0.969, 0.989)}) == [
+        "mixed_float16 reaches it"
+    ]
+    # One example of 397 is the unit of the measure; a loss has none.
+    same = {"torch float32": outcomes(0.985, 0.985), "float32": outcomes(0.983, 0.983)}
+    assert models.outside("vgg", same) == []
+    assert models.outside("gpt", {"torch float32": outcomes(2.0, 2.0), "float32": outcomes(2.01, 2.01)}) == [
+        "float32 matches torch float32"
+    ]
+    # Smaller is better for a loss, and NaN is never good.
+    assert models.outside("gpt", {"float32": outcomes(2.5)}) == ["float32 reaches it"]
+    assert models.outside("bert", {"float32": outcomes(float("nan"))}) == ["float32 reaches it"]
+    assert models.outside("gru", {"float32": outcomes(float("nan"))}) == ["float32 reaches it"]
