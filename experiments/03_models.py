@@ -67,6 +67,7 @@ def main(arguments: list[str] | None = None) -> int:
     else:
         trainings["torch float32"] = lambda recipe, seed: train_by_torch(torch, recipe, seed)
     measured: Measured = {recipe.name: {column: {} for column in trainings} for recipe in recipes}
+    RESULTS.parent.mkdir(exist_ok=True)
     for seed in range(options.seeds):
         for recipe in recipes:
             for column, training in trainings.items():
