@@ -33,7 +33,7 @@ def underflow_threshold(n_uf: float) -> float:
     The largest binary64 t whose `erf` here does not exceed n_uf, found by bisection, times the rounded sqrt(2).
 
     >>> round(underflow_threshold(1e-3), 12)
-    0.001253314466
+    0.001253314465
     """
     low, high = 0.0, 6.0
     while low < (middle := (low + high) / 2) < high:
@@ -78,9 +78,9 @@ class AdaptiveScaler(SavedScaler):
         factor = 2^floor(log2(factor))
         scale  = c factor
 
-    Without a weight sigma = sd(g), F = 1 and max\\|W\\| = 1; sigma = 0 gives the factor 1. So does a gradient that is not
-    finite: its step is skipped. A factor is 2^126 at most. Everything is computed in binary64 (the authors' code: float32, and the factor itself
-    in the format of the gradient).
+    Without a weight sigma = sd(g), F = 1 and max\\|W\\| = 1; sigma = 0 gives the factor 1, and so does a gradient that
+    is not finite: its step is skipped. A factor is 2^126 at most. Everything is computed in binary64 (the authors'
+    code: float32, and the factor itself in the format of the gradient).
 
     In the authors' code the gradient of the weight is formed before the factor is applied. A tensor here has one
     gradient, so it carries the factor too. Where branches meet the first to arrive gives the scale (there: the largest

@@ -161,4 +161,4 @@ class FairscaleLayerwiseScaler(SavedScaler):
             raise ValueError(
                 f"a state with {sorted(state)[0]!r}: fairscale saves nothing of its layer-wise scaler; pass {{}}"
             )
-        return replace(self, scales=None, growth_trackers=None, found_inf=())
+        return FairscaleLayerwiseScaler(**{option: getattr(self, option) for option in self.options})

@@ -147,8 +147,8 @@ class RobustScaler(SavedScaler):
             return None
         what = "a gradient is NaN" if nan else "gradients overflow"
         return (
-            f"{what} at the smallest loss scale, {self.min_scale:g}, {self.overflows_at_floor} steps in a row: no scale "
-            "within the bounds cures this; lower the learning rate, look for what is not finite, or lower min_scale"
+            f"{what} at the smallest loss scale, {self.min_scale:g}, {self.overflows_at_floor} steps in a row: no "
+            "scale within the bounds cures this; lower the learning rate, look for what is not finite, or lower min_scale"
         )
 
     def framework_state(self) -> dict[str, Any]:
