@@ -4,22 +4,59 @@ A scaler is a frozen dataclass. Its `update` takes what a step observed and give
 decision.
 """
 
+from fp16sim.scaling.adaptive import AdaptiveScaler
+from fp16sim.scaling.apex import ApexFp16UtilsScaler, ApexScaler
+from fp16sim.scaling.delayed import DelayedScaler
+from fp16sim.scaling.jax import FlaxScaler, JmpScaler
+from fp16sim.scaling.keras3 import Keras3Scaler
+from fp16sim.scaling.layerwise import FairscaleLayerwiseScaler
+from fp16sim.scaling.mxnet import MxnetScaler
 from fp16sim.scaling.none import NoScaler
+from fp16sim.scaling.oneflow import OneflowScaler
+from fp16sim.scaling.paddle import PaddleScaler
 from fp16sim.scaling.protocol import Decision, Observation, Scaler, observe, scale_loss, unscale
 from fp16sim.scaling.registry import as_scaler, from_json, make, names, parse
+from fp16sim.scaling.robust import RobustScaler
 from fp16sim.scaling.static import StaticScaler
+from fp16sim.scaling.tensorflow import Keras2Scaler, TfV1Scaler
+from fp16sim.scaling.tensors import Moments, Scales, TensorScaler, TensorStatistics, moments
 from fp16sim.scaling.torch import TorchScaler
+from fp16sim.scaling.torch_fsdp import TorchFsdpScaler
+from fp16sim.scaling.unit import LayerFactors, UnitScaler, cross_entropy_scale
 
 __all__ = [
+    "AdaptiveScaler",
+    "ApexFp16UtilsScaler",
+    "ApexScaler",
     "Decision",
+    "DelayedScaler",
+    "FairscaleLayerwiseScaler",
+    "FlaxScaler",
+    "JmpScaler",
+    "Keras2Scaler",
+    "Keras3Scaler",
+    "LayerFactors",
+    "Moments",
+    "MxnetScaler",
     "NoScaler",
     "Observation",
+    "OneflowScaler",
+    "PaddleScaler",
+    "RobustScaler",
     "Scaler",
+    "Scales",
     "StaticScaler",
+    "TensorScaler",
+    "TensorStatistics",
+    "TfV1Scaler",
+    "TorchFsdpScaler",
     "TorchScaler",
+    "UnitScaler",
     "as_scaler",
+    "cross_entropy_scale",
     "from_json",
     "make",
+    "moments",
     "names",
     "observe",
     "parse",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from fp16sim.emulator.formats import nearest_name
@@ -10,13 +10,13 @@ from fp16sim.emulator.formats import nearest_name
 __all__ = ["check_entries"]
 
 
-def check_entries(state: Mapping[str, Any], entries: Sequence[str], what: str, source: str) -> None:
+def check_entries(state: Mapping[str, Any], entries: tuple[str, ...], what: str, source: str) -> None:
     """Refuse a saved state with unknown or missing entries.
 
     Parameters
     ----------
     state : mapping
-    entries : sequence of str
+    entries : tuple of str
         All that it has.
     what : str
         Whose state it is.
@@ -25,7 +25,7 @@ def check_entries(state: Mapping[str, Any], entries: Sequence[str], what: str, s
 
     Examples
     --------
-    >>> check_entries({"scale": 8.0}, ["scale"], "GradScaler", "state_dict()")
+    >>> check_entries({"scale": 8.0}, ("scale",), "GradScaler", "state_dict()")
     """
     for key in state:
         if key not in entries:

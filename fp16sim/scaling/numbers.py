@@ -12,7 +12,7 @@ import numpy as np
 
 from fp16sim.scaling.state import check_number
 
-__all__ = ["divide32", "float32", "multiply32", "need_float32", "need_integer", "need_number"]
+__all__ = ["divide32", "float32", "flushed", "multiply32", "need_float32", "need_integer", "need_number"]
 
 _ABOVE_FLOAT32 = 2.0**128 - 2.0**103  # the smallest number that rounds to infinity
 _TINY = 2.0**-126
@@ -70,7 +70,7 @@ def multiply32(a: float, b: float, flush: bool = False) -> float:
     """
     x, y = _operand(a, flush), _operand(b, flush)
     with np.errstate(all="ignore"):
-        return _flushed(float(x * y), flush)
+        return _result(x * y, flush)
 
 
 def divide32(a: float, b: float, flush: bool = False) -> float:
@@ -81,12 +81,22 @@ def divide32(a: float, b: float, flush: bool = False) -> float:
     """
     x, y = _operand(a, flush), _operand(b, flush)
     with np.errstate(all="ignore"):
-        return _flushed(float(x / y), flush)
+        return _result(x / y, flush)
+
+
+def flushed(value: float) -> float:
+    """Give zero of the same sign for a subnormal float32 value, other values as they are.
+
+    >>> flushed(2.0**-127), flushed(-1.0)
+    (0.0, -1.0)
+    """
+    return math.copysign(0.0, value) if abs(value) < _TINY else value
 
 
 def _operand(value: float, flush: bool) -> np.float32:
-    return np.float32(_flushed(float32(value), flush))
+    rounded = float32(value)
+    return np.float32(flushed(rounded) if flush else rounded)
 
 
-def _flushed(value: float, flush: bool) -> float:
-    return math.copysign(0.0, value) if flush and abs(value) < _TINY else value
+def _result(value: np.float32, flush: bool) -> float:
+    return flushed(float(value)) if flush else float(value)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -34,18 +34,15 @@ def observe_sums(gradients: Sequence[Array | None], scale: float) -> Observation
     return Observation(overflow=overflow, nan=nan, amax=_over(amax, scale))
 
 
-def observe_unscaled(
-    gradients: Sequence[Array | None], scale: float, method: str = "reciprocal", dtype: str = "float32"
-) -> Observation:
-    """Test every element of the gradients after they are unscaled, which may itself overflow.
+def observe_unscaled(gradients: Sequence[Array | None], decision: Decision) -> Observation:
+    """Test every element of the gradients after they are unscaled as `decision` says, which may itself overflow.
 
     Parameters
     ----------
     gradients : sequence of array or None
         Scaled.
-    scale : float
-    method, dtype : str
-        As in :class:`fp16sim.scaling.Decision`.
+    decision : Decision
+        With one scale.
 
     Returns
     -------
@@ -54,13 +51,14 @@ def observe_unscaled(
 
     Examples
     --------
-    >>> observe_unscaled([np.float32([1.0])], 2.0**-128).overflow
+    >>> observe_unscaled([np.float32([1.0])], Decision(True, 2.0**-128)).overflow
     True
     """
-    decision = Decision(True, scale, method=method, dtype=dtype)
     unscaled = [None if gradient is None else unscale(gradient, decision) for gradient in gradients]
     largest, nan = _peak(unscaled)
-    return Observation(overflow=math.isinf(largest), nan=nan, amax=_over(_peak(gradients)[0], scale))
+    scale = decision.divide_by
+    amax = math.inf if isinstance(scale, Mapping) else _over(_peak(gradients)[0], scale)
+    return Observation(overflow=math.isinf(largest), nan=nan, amax=amax)
 
 
 def in_float32(loss: Tensor, scale: float) -> Tensor:

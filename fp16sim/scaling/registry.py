@@ -8,22 +8,58 @@ from dataclasses import fields
 from typing import Any
 
 from fp16sim.emulator.formats import nearest_name
+from fp16sim.scaling.adaptive import AdaptiveScaler
+from fp16sim.scaling.apex import ApexFp16UtilsScaler, ApexScaler
+from fp16sim.scaling.delayed import DelayedScaler
+from fp16sim.scaling.jax import FlaxScaler, JmpScaler
+from fp16sim.scaling.keras3 import Keras3Scaler
+from fp16sim.scaling.layerwise import FairscaleLayerwiseScaler
+from fp16sim.scaling.mxnet import MxnetScaler
 from fp16sim.scaling.none import NoScaler
+from fp16sim.scaling.oneflow import OneflowScaler
+from fp16sim.scaling.paddle import PaddleScaler
 from fp16sim.scaling.protocol import Scaler
+from fp16sim.scaling.robust import RobustScaler
 from fp16sim.scaling.state import SavedScaler
 from fp16sim.scaling.static import StaticScaler
+from fp16sim.scaling.tensorflow import Keras2Scaler, TfV1Scaler
 from fp16sim.scaling.torch import TorchScaler
+from fp16sim.scaling.torch_fsdp import TorchFsdpScaler
+from fp16sim.scaling.unit import UnitScaler
 
 __all__ = ["as_scaler", "from_json", "make", "names", "parse"]
 
-_KINDS: dict[str, type[SavedScaler]] = {kind.name: kind for kind in (NoScaler, StaticScaler, TorchScaler)}
+_KINDS: dict[str, type[SavedScaler]] = {
+    kind.name: kind
+    for kind in (
+        NoScaler,
+        StaticScaler,
+        TorchScaler,
+        TorchFsdpScaler,
+        ApexScaler,
+        ApexFp16UtilsScaler,
+        TfV1Scaler,
+        Keras2Scaler,
+        Keras3Scaler,
+        JmpScaler,
+        FlaxScaler,
+        MxnetScaler,
+        PaddleScaler,
+        OneflowScaler,
+        AdaptiveScaler,
+        DelayedScaler,
+        FairscaleLayerwiseScaler,
+        RobustScaler,
+        UnitScaler,
+    )
+}
 
 
 def names() -> list[str]:
     """List the names that :func:`make` takes.
 
-    >>> names()
-    ['none', 'static', 'torch']
+    >>> names()[-2:]
+    ['torch', 'torch_fsdp']
     """
     return sorted(_KINDS)
 

@@ -10,10 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
-import numpy as np
-
-from fp16sim.emulator.formats import nearest_name
-from fp16sim.scaling.protocol import Decision, Observation, need_observation
+from fp16sim.autograd.tensor import Tensor
+from fp16sim.scaling.framework import check_entries
+from fp16sim.scaling.numbers import float32, need_float32, need_integer, need_number
+from fp16sim.scaling.observing import in_float32
+from fp16sim.scaling.protocol import Decision, Observation, need_check
 from fp16sim.scaling.state import SavedScaler, check_number
 
 __all__ = ["TorchScaler"]
@@ -28,11 +29,11 @@ class TorchScaler(SavedScaler):
     Parameters
     ----------
     init_scale : float
-        Rounded to float32.
+        Rounded to float32. torch does not look at it: 0, an infinity and NaN pass.
     growth_factor : float
         Above 1.
     backoff_factor : float
-        Above 0 and below 1.
+        Below 1; 0 and less pass, as in torch.
     growth_interval : int
         The scale grows on exactly that finite step; never if it is 0 or less.
     scale : float, optional
@@ -43,8 +44,15 @@ class TorchScaler(SavedScaler):
     Notes
     -----
     ``scale * factor`` is a binary64 product, rounded to float32 once. Growth to infinity is not taken, though
-    the counter starts again; backoff has no floor: from 2^-149 the scale becomes 0, as in torch. Gradients
-    are multiplied by the float32 reciprocal of the scale that multiplied the loss.
+    the counter starts again; backoff has no floor: from 2^-149 the scale becomes 0, as in torch. The scaled gradients
+    are tested, element by element; then they are multiplied by the float32 reciprocal, taken in binary64, of the scale
+    that multiplied the loss. A loss of one number in float16 or bfloat16 is scaled in float32; one with dimensions
+    keeps its format, where a float16 scale of 65536 is infinite. A skip leaves the optimizer as it was. torch's
+    ``unscale_`` refuses float16 gradients; here they are unscaled to float32.
+
+    Violates: 1 (from 2^-149, ``o.``: a gradient over the scale 0 is applied as NaN; below 2^-128 the reciprocal is
+    infinite), 5 (from 2^-149, ``o``). With an initial scale or factors that are no powers of two also 8, and with an
+    infinite one 4.
 
     Examples
     --------
@@ -72,12 +80,20 @@ class TorchScaler(SavedScaler):
     growth_tracker: int = 0
 
     def __post_init__(self) -> None:
-        check_number("init_scale", self.init_scale, above=0, below=2.0**128 - 2.0**103)  # finite in float32
-        check_number("growth_factor", self.growth_factor, above=1)
-        check_number("backoff_factor", self.backoff_factor, above=0, below=1)
-        check_number("growth_interval", self.growth_interval, whole=True)
+        need_float32("init_scale", self.init_scale)
+        need_number("growth_factor", self.growth_factor)
+        need_number("backoff_factor", self.backoff_factor)
+        if self.growth_factor <= 1:
+            check_number("growth_factor", self.growth_factor, above=1)
+        if self.backoff_factor >= 1:
+            check_number("backoff_factor", self.backoff_factor, below=1)
+        need_integer("growth_interval", self.growth_interval)
         check_number("growth_tracker", self.growth_tracker, above=-1, whole=True)
-        object.__setattr__(self, "scale", _float32(self.init_scale if self.scale is None else self.scale))
+        object.__setattr__(self, "scale", float32(self.init_scale if self.scale is None else self.scale))
+
+    def scale_loss(self, loss: Tensor) -> Tensor:
+        """Multiply a loss by the scale: one number in float32 or wider, anything with dimensions in its format."""
+        return in_float32(loss, self.scale) if loss.ndim == 0 else loss * self.scale
 
     def update(self, observation: Observation) -> tuple[TorchScaler, Decision]:
         """Move the scale by one step.
@@ -87,16 +103,23 @@ class TorchScaler(SavedScaler):
         ValueError
             If nothing was checked, as torch asserts.
         """
-        need_observation(observation)
-        if not observation.checked:
-            raise ValueError("checked=False: the rule needs to know of overflow; observe the gradients first")
-        decision = Decision(apply=not observation.overflowed, divide_by=self.scale)
+        need_check(observation)
+        decision = self._decide(observation)
         if observation.overflowed:
-            return replace(self, scale=_float32(self.scale * self.backoff_factor), growth_tracker=0), decision
+            return replace(self, scale=self._product(self.backoff_factor), growth_tracker=0), decision
         if self.growth_tracker + 1 != self.growth_interval:
             return replace(self, growth_tracker=self.growth_tracker + 1), decision
-        grown = _float32(self.scale * self.growth_factor)
-        return replace(self, scale=grown if math.isfinite(grown) else self.scale, growth_tracker=0), decision
+        return replace(self, scale=self._grown(), growth_tracker=0), decision
+
+    def _decide(self, observation: Observation) -> Decision:
+        return Decision(apply=not observation.overflowed, divide_by=self.scale)
+
+    def _product(self, factor: float) -> float:
+        return float32(self.scale * factor)
+
+    def _grown(self) -> float:
+        grown = self._product(self.growth_factor)
+        return grown if math.isfinite(grown) else self.scale
 
     def framework_state(self) -> dict[str, Any]:
         """Give what ``torch.amp.GradScaler.state_dict()`` gives."""
@@ -116,12 +139,7 @@ class TorchScaler(SavedScaler):
         >>> TorchScaler().load_framework_state(saved).scale
         8.0
         """
-        for key in state:
-            if key not in _STATE:
-                raise ValueError(f"unknown entry {key!r} of a GradScaler state: {nearest_name(key, _STATE)}")
-        for key in _STATE:
-            if key not in state:
-                raise ValueError(f"a GradScaler state without {key!r}: pass all of state_dict()")
+        check_entries(state, _STATE, "GradScaler", "state_dict()")
         return replace(
             self,
             scale=float(state["scale"]),
@@ -130,8 +148,3 @@ class TorchScaler(SavedScaler):
             growth_interval=int(state["growth_interval"]),
             growth_tracker=int(state["_growth_tracker"]),
         )
-
-
-def _float32(value: float) -> float:
-    with np.errstate(over="ignore", under="ignore"):
-        return float(np.float32(value))

@@ -1,6 +1,7 @@
 """Scalers by name: spellings, state, and the errors."""
 
 import json
+from collections.abc import Mapping
 
 import pytest
 
@@ -9,9 +10,11 @@ from fp16sim.scaling import Observation
 
 
 def test_names():
-    assert scaling.names() == ["none", "static", "torch"]
+    assert {"none", "static", "torch", "apex", "keras3"} <= set(scaling.names())
+    assert scaling.names() == sorted(scaling.names())
     for name in scaling.names():
-        assert scaling.make(name).scale > 0
+        scale = scaling.make(name).scale
+        assert isinstance(scale, Mapping) or scale > 0
         assert isinstance(scaling.make(name), scaling.Scaler)
 
 
@@ -50,10 +53,8 @@ def test_parse(text, expected):
         ("static,scale=nan", "scale=nan"),
         ("torch,growth_factor=1", "above 1"),
         ("torch,backoff_factor=1", "below 1"),
-        ("torch,backoff_factor=0", "above 0"),
         ("torch,growth_interval=2.5", "an integer"),
         ("torch,init_scale=1e39", "init_scale=1e[+]39"),
-        ("torch,init_scale=0", "above 0"),
         ("torch,init_scale=9**9999", "beyond float64; write a finite number"),
         ("static,scale=2**5000", "beyond float64; write a finite number"),
         ("static,scale=1" + "0" * 400, "scale=an integer of 1329 bits: it must be a finite number above 0"),
