@@ -82,7 +82,7 @@ def run(make, options: dict, history: str, raises: tuple) -> dict:
         except AssertionError:  # a check of the recorder
             raise
         except raises as error:
-            steps.append(["raise", "%s: %s" % (type(error).__name__, error)])
+            steps.append(["raise", ("%s: %s" % (type(error).__name__, error)).splitlines()[0][:160]])
     state = {key: value(entry) for key, entry in driver.state().items()}
     return {
         "options": {k: value(v) for k, v in options.items()},
