@@ -1,21 +1,54 @@
-"""See what every layer gives out during a forward pass, without changing the layers."""
+"""See, or change, what every layer takes and gives out during a forward pass, without changing the layers."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fp16sim.autograd.tensor import Tensor
 
 if TYPE_CHECKING:
     from fp16sim.nn.module import Module
 
-__all__ = ["capture_outputs"]
+__all__ = ["Gates", "capture_outputs", "current_gates", "gates"]
 
 Captured = list[tuple["Module", Tensor]]
 _sink: ContextVar[Captured | None] = ContextVar("fp16sim_capture", default=None)
+
+
+class Gates(NamedTuple):
+    """What stands before and after every module: functions of the module with its inputs, or with its output."""
+
+    entering: Callable[[Module, tuple[Any, ...]], tuple[Any, ...]]
+    leaving: Callable[[Module, Any], Any]
+
+
+_gates: ContextVar[Gates | None] = ContextVar("fp16sim_gates", default=None)
+
+
+@contextmanager
+def gates(entering: Callable[..., tuple[Any, ...]], leaving: Callable[..., Any]) -> Iterator[None]:
+    """Let every module take ``entering(module, inputs)`` and give ``leaving(module, output)`` inside a ``with`` block.
+
+    A block that is checkpointed runs again without them.
+
+    >>> from fp16sim.nn import ReLU
+    >>> with gates(lambda module, inputs: inputs, lambda module, output: output * 2.0):
+    ...     ReLU()(Tensor([1.0])).data
+    array([2.], dtype=float32)
+    """
+    token = _gates.set(Gates(entering, leaving))
+    try:
+        yield
+    finally:
+        _gates.reset(token)
+
+
+def current_gates() -> Gates | None:
+    """Give the gates of the innermost block, None outside of one."""
+    return _gates.get()
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from fp16sim.autograd.arithmetic import DTYPES, Array, round_array
 from fp16sim.autograd.policy import Policy, autocast
 from fp16sim.autograd.tensor import Tensor
 from fp16sim.emulator.formats import nearest_name
-from fp16sim.nn.capture import note_output
+from fp16sim.nn.capture import current_gates, note_output
 
 __all__ = ["Module"]
 
@@ -47,7 +47,10 @@ class Module:
     state: tuple[str, ...] = ()
 
     def __call__(self, *inputs: Any, **options: Any) -> Any:
-        """Run `forward` and let :func:`capture_outputs` see the result."""
+        """Run `forward`, between the :func:`gates` if there are any, and let :func:`capture_outputs` see the result."""
+        around = current_gates()
+        if around is not None:
+            inputs = around.entering(self, inputs)
         try:
             if self.policy is None:
                 output = self.forward(*inputs, **options)
@@ -57,6 +60,8 @@ class Module:
         except (ValueError, TypeError) as error:
             _locate(error, self)
             raise
+        if around is not None:
+            output = around.leaving(self, output)
         note_output(self, output)
         return output
 
