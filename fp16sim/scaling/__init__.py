@@ -6,13 +6,21 @@ decision.
 
 from fp16sim.scaling.adaptive import AdaptiveScaler
 from fp16sim.scaling.apex import ApexFp16UtilsScaler, ApexScaler
+from fp16sim.scaling.chainer import ChainerScaler
+from fp16sim.scaling.colossalai import ColossalAIScaler
+from fp16sim.scaling.deepspeed import DeepSpeedScaler, DeepSpeedUnfusedScaler
 from fp16sim.scaling.delayed import DelayedScaler
+from fp16sim.scaling.fairseq import FairseqScaler, MetaseqScaler
+from fp16sim.scaling.guided_diffusion import GuidedDiffusionScaler
 from fp16sim.scaling.jax import FlaxScaler, JmpScaler
 from fp16sim.scaling.keras3 import Keras3Scaler
 from fp16sim.scaling.layerwise import FairscaleLayerwiseScaler
+from fp16sim.scaling.megatron import MegatronScaler
+from fp16sim.scaling.mindspore import MindSporeAmpScaler, MindSporeCellScaler, MindSporeManagerScaler
 from fp16sim.scaling.mxnet import MxnetScaler
 from fp16sim.scaling.none import NoScaler
 from fp16sim.scaling.oneflow import OneflowScaler
+from fp16sim.scaling.openseq2seq import OpenSeq2SeqBackoffScaler, OpenSeq2SeqLogMaxScaler
 from fp16sim.scaling.paddle import PaddleScaler
 from fp16sim.scaling.protocol import Decision, Observation, Scaler, observe, scale_loss, unscale
 from fp16sim.scaling.registry import as_scaler, from_json, make, names, parse
@@ -28,19 +36,32 @@ __all__ = [
     "AdaptiveScaler",
     "ApexFp16UtilsScaler",
     "ApexScaler",
+    "ChainerScaler",
+    "ColossalAIScaler",
     "Decision",
+    "DeepSpeedScaler",
+    "DeepSpeedUnfusedScaler",
     "DelayedScaler",
     "FairscaleLayerwiseScaler",
+    "FairseqScaler",
     "FlaxScaler",
+    "GuidedDiffusionScaler",
     "JmpScaler",
     "Keras2Scaler",
     "Keras3Scaler",
     "LayerFactors",
+    "MegatronScaler",
+    "MetaseqScaler",
+    "MindSporeAmpScaler",
+    "MindSporeCellScaler",
+    "MindSporeManagerScaler",
     "Moments",
     "MxnetScaler",
     "NoScaler",
     "Observation",
     "OneflowScaler",
+    "OpenSeq2SeqBackoffScaler",
+    "OpenSeq2SeqLogMaxScaler",
     "PaddleScaler",
     "RobustScaler",
     "Scaler",

@@ -10,13 +10,21 @@ from typing import Any
 from fp16sim.emulator.formats import nearest_name
 from fp16sim.scaling.adaptive import AdaptiveScaler
 from fp16sim.scaling.apex import ApexFp16UtilsScaler, ApexScaler
+from fp16sim.scaling.chainer import ChainerScaler
+from fp16sim.scaling.colossalai import ColossalAIScaler
+from fp16sim.scaling.deepspeed import DeepSpeedScaler, DeepSpeedUnfusedScaler
 from fp16sim.scaling.delayed import DelayedScaler
+from fp16sim.scaling.fairseq import FairseqScaler, MetaseqScaler
+from fp16sim.scaling.guided_diffusion import GuidedDiffusionScaler
 from fp16sim.scaling.jax import FlaxScaler, JmpScaler
 from fp16sim.scaling.keras3 import Keras3Scaler
 from fp16sim.scaling.layerwise import FairscaleLayerwiseScaler
+from fp16sim.scaling.megatron import MegatronScaler
+from fp16sim.scaling.mindspore import MindSporeAmpScaler, MindSporeCellScaler, MindSporeManagerScaler
 from fp16sim.scaling.mxnet import MxnetScaler
 from fp16sim.scaling.none import NoScaler
 from fp16sim.scaling.oneflow import OneflowScaler
+from fp16sim.scaling.openseq2seq import OpenSeq2SeqBackoffScaler, OpenSeq2SeqLogMaxScaler
 from fp16sim.scaling.paddle import PaddleScaler
 from fp16sim.scaling.protocol import Scaler
 from fp16sim.scaling.robust import RobustScaler
@@ -46,6 +54,19 @@ _KINDS: dict[str, type[SavedScaler]] = {
         MxnetScaler,
         PaddleScaler,
         OneflowScaler,
+        DeepSpeedScaler,
+        DeepSpeedUnfusedScaler,
+        MegatronScaler,
+        ColossalAIScaler,
+        FairseqScaler,
+        MetaseqScaler,
+        MindSporeManagerScaler,
+        MindSporeAmpScaler,
+        MindSporeCellScaler,
+        OpenSeq2SeqBackoffScaler,
+        OpenSeq2SeqLogMaxScaler,
+        ChainerScaler,
+        GuidedDiffusionScaler,
         AdaptiveScaler,
         DelayedScaler,
         FairscaleLayerwiseScaler,
@@ -58,8 +79,8 @@ _KINDS: dict[str, type[SavedScaler]] = {
 def names() -> list[str]:
     """List the names that :func:`make` takes.
 
-    >>> names()[-2:]
-    ['torch', 'torch_fsdp']
+    >>> "torch" in names()
+    True
     """
     return sorted(_KINDS)
 
