@@ -67,9 +67,25 @@ def write_atomically(path: str | Path, content: str | bytes) -> Path:
     Returns
     -------
     Path
+
+    Raises
+    ------
+    OSError
+        In one line with the path, if the disk is full, say.
     """
     path = Path(path)
     data = content.encode("utf-8") if isinstance(content, str) else content
+    try:
+        _replace(path, data)
+    except OSError as error:
+        raise OSError(
+            f"{path} cannot be written ({error.strerror or error}): free some space or name another folder; what was "
+            "there before is unchanged"
+        ) from error
+    return path
+
+
+def _replace(path: Path, data: bytes) -> None:
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
@@ -82,7 +98,6 @@ def write_atomically(path: str | Path, content: str | bytes) -> Path:
         with contextlib.suppress(OSError):
             os.unlink(name)
         raise
-    return path
 
 
 def remove_files(folder: Path, names: Iterable[str]) -> None:

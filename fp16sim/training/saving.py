@@ -131,6 +131,8 @@ class _OtherVersion(Exception):
 
 
 def _parsed(content: bytes) -> SavedRun:
+    if not content.startswith(b"PK"):  # NumPy would take it for a pickle, and advise to trust it
+        raise ValueError("it is no archive")
     with np.load(io.BytesIO(content), allow_pickle=False) as archive:
         header = json.loads(archive["header"].tobytes())
         if (version := header.pop("fp16sim state")) != VERSION:

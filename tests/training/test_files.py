@@ -1,3 +1,5 @@
+import errno
+import os
 from pathlib import Path
 
 import pytest
@@ -47,3 +49,20 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyt
         write_atomically(path, b"third")
     assert path.read_bytes() == b"second"
     assert [file.name for file in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_a_full_disk_is_one_line_and_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write_atomically(tmp_path / "state", "before")
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(
+        OSError, match=r"state cannot be written \(No space left on device\): free some space"
+    ):
+        write_atomically(path, "after")
+    assert [each.name for each in tmp_path.iterdir()] == ["state"]
+    assert path.read_text() == "before"
