@@ -27,7 +27,7 @@ def watched(gradient, parameter):
 
     @tf.custom_gradient
     def loss(weight):
-        return weight * 0.0 + 1.0, lambda upstream: tf.constant(gradient, tf.float32) + upstream * 0.0
+        return weight * 0.0 + 1.0, lambda upstream: tf.constant(gradient, tf.float32)
 
     return loss(parameter)
 
