@@ -50,7 +50,8 @@ class DeepSpeedScaler(SavedScaler):
     Parameters
     ----------
     initial_scale_power : int
-        The scale starts at 2 to this power; below 1024.
+        The scale starts at 2 to this power, an integer. From 64 on DeepSpeed takes it, and then fails at every step,
+        because torch multiplies by no such integer; so it is below 64 here.
     loss_scale_window : int
         Above 0. Growth comes on finite steps W + 1, 2 W + 1, ... after an overflow, and after the start.
     hysteresis : int
@@ -58,9 +59,8 @@ class DeepSpeedScaler(SavedScaler):
         count down. 1 halves at once. 0 or less counts down for ever and never halves.
     consecutive_hysteresis : bool
         Whether every finite step refills the hysteresis. Then ``o.o.o.`` never halves where `hysteresis` is 2 or more.
-    min_loss_scale : float
-        Above 0. The configuration file takes integers, the class any number. Above the scale, an overflow raises the
-        scale to it.
+    min_loss_scale : int
+        Above 0. Above the scale, an overflow raises the scale to it.
     raise_error_at_min_scale : bool
         Whether an overflow that would halve the scale at its minimum stops the run. An argument of the class only.
     scale : float, optional
@@ -114,7 +114,7 @@ class DeepSpeedScaler(SavedScaler):
     loss_scale_window: int = 1000
     hysteresis: int = 2
     consecutive_hysteresis: bool = False
-    min_loss_scale: float = 1.0
+    min_loss_scale: float = 1
     raise_error_at_min_scale: bool = True
     scale: float = None  # type: ignore[assignment]  # a float after __post_init__
     iteration: int = 0
@@ -146,7 +146,7 @@ class DeepSpeedScaler(SavedScaler):
         if self.hysteresis == 1 or left == 1:
             if scale == self.min_loss_scale and self.raise_error_at_min_scale:
                 return self, Decision(apply=False, divide_by=scale, stop=_AT_MINIMUM)
-            scale = max(scale / 2.0, self.min_loss_scale)
+            scale = max(scale / 2.0, float(self.min_loss_scale))
         else:
             left -= 1
         following = replace(
@@ -190,7 +190,7 @@ class DeepSpeedScaler(SavedScaler):
             iteration=int(state["cur_iter"]),
             last_overflow=int(state["last_overflow_iter"]),
             loss_scale_window=state["scale_window"],
-            min_loss_scale=float(state["min_scale"]),
+            min_loss_scale=state["min_scale"],
             hysteresis=int(state["delayed_shift"]),
             hysteresis_left=int(state["cur_hysteresis"]),
             consecutive_hysteresis=bool(state["consecutive_hysteresis"]),
@@ -207,10 +207,11 @@ class DeepSpeedUnfusedScaler(SavedScaler):
     Parameters
     ----------
     initial_scale_power : int
-        The scale starts at 2 to this power; below 1024.
+        The scale starts at 2 to this power, an integer. From 64 on DeepSpeed takes it, and then fails at every step,
+        because torch multiplies by no such integer; so it is below 64 here.
     loss_scale_window : int
         Above 0. Growth comes on finite steps W + 1, 2 W + 1, ... after an overflow, and after the start.
-    min_loss_scale : float
+    min_loss_scale : int, or .25
         Above 0. Above the scale, an overflow raises the scale to it.
     scale : float, optional
         State: the current scale, binary64. Default: 2 ** `initial_scale_power`.
@@ -251,7 +252,7 @@ class DeepSpeedUnfusedScaler(SavedScaler):
 
     initial_scale_power: int = 16
     loss_scale_window: int = 1000
-    min_loss_scale: float = 1.0
+    min_loss_scale: float = 1
     scale: float = None  # type: ignore[assignment]  # a float after __post_init__
     iteration: int = 0
     last_overflow: int = -1
@@ -264,7 +265,7 @@ class DeepSpeedUnfusedScaler(SavedScaler):
         need_check(observation)
         overflow = observation.overflowed
         if overflow:
-            scale = max(self.scale / 2.0, self.min_loss_scale)
+            scale = max(self.scale / 2.0, float(self.min_loss_scale))
         else:
             scale = self.scale * 2.0 if _grows(self) else self.scale
         following = replace(
@@ -289,7 +290,7 @@ class DeepSpeedUnfusedScaler(SavedScaler):
 
         >>> saved = DeepSpeedUnfusedScaler(min_loss_scale=0.25).framework_state()
         >>> DeepSpeedUnfusedScaler().load_framework_state(saved).min_loss_scale
-        1.0
+        1
         """
         check_entries(state, _UNFUSED_STATE, "FP16_Optimizer", "state_dict() on the scale")
         _need_factor_two(state)
@@ -308,10 +309,15 @@ class DeepSpeedUnfusedScaler(SavedScaler):
 
 
 def _check_rule(scaler: DeepSpeedScaler | DeepSpeedUnfusedScaler) -> None:
-    check_number("initial_scale_power", scaler.initial_scale_power, above=-1075, below=1024, whole=True)
+    check_number("initial_scale_power", scaler.initial_scale_power, above=-1075, below=64, whole=True)
     check_number("loss_scale_window", scaler.loss_scale_window, above=0, whole=True)
-    check_number("min_loss_scale", scaler.min_loss_scale, above=0)
-    object.__setattr__(scaler, "min_loss_scale", float(scaler.min_loss_scale))
+    if isinstance(scaler, DeepSpeedScaler) or scaler.min_loss_scale != 0.25:
+        check_number("min_loss_scale", scaler.min_loss_scale, above=0)
+        if scaler.min_loss_scale != math.floor(scaler.min_loss_scale):
+            raise ValueError(
+                f"min_loss_scale={scaler.min_loss_scale!r}: DeepSpeed's configuration takes integers; "
+                f"pass such as {math.ceil(scaler.min_loss_scale)}"
+            )
     scale = math.ldexp(1.0, scaler.initial_scale_power) if scaler.scale is None else scaler.scale
     object.__setattr__(scaler, "scale", float(scale))
 

@@ -16,6 +16,11 @@ from fp16sim.scaling import observe
 FOLDER = Path(__file__).parents[1] / "golden" / "scalers"
 FILES = sorted(FOLDER.glob("*.json"))
 GROUPS = ("cases", "odd_cases")
+MODELS = {"deepspeed_fused": "deepspeed_unfused"}  # one rule in two optimizers
+WITHOUT_ARGUMENTS = {
+    "deepspeed_fused": {"initial_scale_power": 32},
+    "deepspeed_unfused": {"min_loss_scale": 0.25},
+}
 
 
 def number(value):
@@ -67,7 +72,19 @@ def first_difference(scaler, case):
 
 
 def model(path, options):
-    return scaling.make(path.stem, **{key: number(value) for key, value in options.items() if key != "jit"})
+    if options.get("no_arguments"):
+        options = WITHOUT_ARGUMENTS[path.stem]
+    options = {key: number(value) for key, value in options.items() if key != "jit"}
+    return scaling.make(name_of(path), **options)
+
+
+def name_of(path):
+    return MODELS.get(path.stem, path.stem)
+
+
+def never_steps(case):
+    """Tell whether the package took the options, but no step: then a model may refuse them."""
+    return all(step[0] == "raise" for step in case["steps"])
 
 
 def test_there_are_traces():
@@ -76,20 +93,25 @@ def test_there_are_traces():
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_traces(path):
-    if path.stem not in scaling.names():
+    if name_of(path) not in scaling.names():
         pytest.skip(f"no model is named {path.stem}")
     recorded = json.loads(path.read_text())
     assert len(recorded["cases"]) >= 200
     for group in GROUPS:
         for case in recorded.get(group, []):
-            difference = first_difference(model(path, case["options"]), case)
+            try:
+                scaler = model(path, case["options"])
+            except ValueError:
+                assert never_steps(case)
+                continue
+            difference = first_difference(scaler, case)
             assert not difference, f"{recorded['package']} {recorded['version']}: {difference}"
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_refusals(path):
     """What the package refuses, the model refuses."""
-    if path.stem not in scaling.names():
+    if name_of(path) not in scaling.names():
         pytest.skip(f"no model is named {path.stem}")
     for refused in json.loads(path.read_text()).get("refused", []):
         with pytest.raises((ValueError, TypeError)):
