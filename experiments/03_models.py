@@ -220,7 +220,7 @@ def picture(measured: Measured) -> object:
         figure,
         0.75,
         "Small networks train in float16 as in float32",
-        "a dot for each seed, its mean as a line; the grey bar is what is to be reached",
+        "a dot for each of the seeds, their mean as a line; accuracies are to be above the grey bar, losses below",
     )
     groups = {"accuracy on test data (%)": [], "test loss (nats a character)": []}
     for name in measured:
@@ -250,8 +250,6 @@ def picture(measured: Measured) -> object:
         axes.set_ylabel(label, color=MUTED, fontsize=9.5)
         if factor == 100:
             axes.set_ylim(None, 100.4)
-        else:
-            axes.set_ylim(0, None)
     for column in reversed(COLUMNS):  # one legend for both
         axes.plot([], [], "o", ms=6, mew=0, color=colours[column], label=column)
     handles, labels = axes.get_legend_handles_labels()
