@@ -95,7 +95,13 @@ class _Block:
         """Give the result with its tape, and the stand-ins of the inputs that the tape ends at."""
         copies = [Tensor(x._array, requires_grad=x.requires_grad) for x in self.inputs]
         with recording(), _using(memory), nullcontext() if self.policy is None else autocast(self.policy):
-            return self.function(*copies), copies
+            result = self.function(*copies)
+        if not isinstance(result, Tensor):
+            raise TypeError(
+                f"a checkpointed function gave a {type(result).__name__}: it gives one tensor; checkpoint its parts, "
+                "or concatenate them"
+            )
+        return result, copies
 
 
 @contextmanager

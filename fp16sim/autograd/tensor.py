@@ -220,6 +220,10 @@ class Tensor(Methods):
 
     def item(self) -> float:
         """Give the one value as a Python float, exactly."""
+        if self.size != 1:
+            raise ValueError(
+                f"item() of a tensor of shape {self.shape}: it takes one element; reduce or index it"
+            )
         return float(self._array.item())
 
     def numpy(self) -> Array:

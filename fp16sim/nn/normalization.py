@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -9,6 +10,7 @@ import numpy as np
 from fp16sim.autograd import ops
 from fp16sim.autograd.arithmetic import Arithmetic, Array
 from fp16sim.autograd.checkpoint import remembered
+from fp16sim.autograd.ops.elementwise import is_number
 from fp16sim.autograd.tensor import Tensor, need_tensor
 from fp16sim.nn.initial import need_widths
 from fp16sim.nn.module import Module
@@ -18,6 +20,14 @@ __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "LayerNorm"
 
 def _parameter(shape: tuple[int, ...], value: float, wanted: bool) -> Tensor | None:
     return Tensor(np.full(shape, value, np.float32), requires_grad=True) if wanted else None
+
+
+def _need_eps(eps: float) -> float:
+    if not is_number(eps) or isinstance(eps, bool) or not 0 <= eps < math.inf:
+        raise ValueError(
+            f"eps={eps!r}: it is added to a variance, finite and not negative; pass such as 1e-5"
+        )
+    return float(eps)
 
 
 class _BatchNorm(Module):
@@ -37,12 +47,12 @@ class _BatchNorm(Module):
         track_running_stats: bool = True,
     ) -> None:
         need_widths(num_features=num_features)
-        if momentum is not None and not 0 <= momentum <= 1:
+        if momentum is not None and not (is_number(momentum) and 0 <= momentum <= 1):
             raise ValueError(
                 f"momentum={momentum!r}: it is the weight of the newest batch; pass a number from 0 to 1, or None for "
                 "the mean over all batches"
             )
-        self.num_features, self.eps, self.momentum = num_features, eps, momentum
+        self.num_features, self.eps, self.momentum = num_features, _need_eps(eps), momentum
         self.track_running_stats = track_running_stats
         self.weight = _parameter((num_features,), 1.0, affine)
         self.bias = _parameter((num_features,), 0.0, affine)
@@ -208,7 +218,7 @@ class LayerNorm(Module):
         elementwise_affine: bool = True,
         bias: bool = True,
     ) -> None:
-        self.normalized_shape, self.eps = _sizes(normalized_shape), eps
+        self.normalized_shape, self.eps = _sizes(normalized_shape), _need_eps(eps)
         self.weight = _parameter(self.normalized_shape, 1.0, elementwise_affine)
         self.bias = _parameter(self.normalized_shape, 0.0, elementwise_affine and bias)
 
@@ -257,7 +267,7 @@ class RMSNorm(Module):
     def __init__(
         self, normalized_shape: int | Sequence[int], eps: float | None = None, elementwise_affine: bool = True
     ) -> None:
-        self.normalized_shape, self.eps = _sizes(normalized_shape), eps
+        self.normalized_shape, self.eps = _sizes(normalized_shape), None if eps is None else _need_eps(eps)
         self.weight = _parameter(self.normalized_shape, 1.0, elementwise_affine)
 
     def __repr__(self) -> str:
@@ -306,7 +316,7 @@ class GroupNorm(Module):
             raise ValueError(
                 f"num_groups={num_groups} and num_channels={num_channels}: the groups are equal; choose a divisor"
             )
-        self.num_groups, self.num_channels, self.eps = num_groups, num_channels, eps
+        self.num_groups, self.num_channels, self.eps = num_groups, num_channels, _need_eps(eps)
         self.weight = _parameter((num_channels,), 1.0, affine)
         self.bias = _parameter((num_channels,), 0.0, affine)
 

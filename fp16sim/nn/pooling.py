@@ -100,7 +100,7 @@ class _AdaptiveAvgPool(Module):
     dimensions = 0
 
     def __init__(self, output_size: int | Sequence[int]) -> None:
-        entries = (output_size,) if isinstance(output_size, int) else tuple(output_size)
+        entries = tuple(output_size) if isinstance(output_size, (tuple, list)) else (output_size,)
         if any(n != 1 for n in entries) or len(entries) not in (1, self.dimensions):
             raise ValueError(
                 f"output_size={output_size!r}: this layer takes the mean over all places; pass 1, or use "

@@ -359,3 +359,9 @@ def test_an_intermediate_result_as_input():
 def test_refusals():
     with pytest.raises(TypeError, match=r"pass fs\.Tensor"):
         checkpoint(ops.exp, np.ones(3))
+
+
+@pytest.mark.parametrize("function", [lambda x: (x, x), lambda x: None])
+def test_a_block_gives_one_tensor(function):
+    with pytest.raises(TypeError, match=r"a checkpointed function gave a .*: it gives one tensor"):
+        checkpoint(function, Tensor([1.0], requires_grad=True))

@@ -344,3 +344,8 @@ def nearest(number, digits):
     whole, rest = divmod(abs(number), 1 << shift)
     up = 2 * rest > (1 << shift) or (2 * rest == (1 << shift) and whole % 2)
     return math.copysign((whole + bool(up)) << shift, number)
+
+
+def test_the_item_of_several_is_refused():
+    with pytest.raises(ValueError, match=r"item\(\) of a tensor of shape \(2,\): it takes one element"):
+        Tensor([1.0, 2.0]).item()

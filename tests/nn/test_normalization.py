@@ -209,3 +209,12 @@ def test_reprs_are_calls(text):
 def test_refusals(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("eps", [-1, "small", np.nan, np.inf, True])
+def test_eps_is_a_small_number(eps):
+    for make in (nn.BatchNorm1d, nn.LayerNorm, nn.RMSNorm, lambda n, eps: nn.GroupNorm(1, n, eps)):
+        with pytest.raises(ValueError, match=r"eps=.*finite and not negative; pass such as 1e-5"):
+            make(3, eps=eps)
+    with pytest.raises(ValueError, match="momentum='fast'"):
+        nn.BatchNorm1d(3, momentum="fast")

@@ -60,3 +60,9 @@ def zeros(*shape):
 def test_refusals(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("size", [2.0, None, np.int64(3), "1", (1, None)])
+def test_an_adaptive_pool_gives_one_place(size):
+    with pytest.raises(ValueError, match="this layer takes the mean over all places; pass 1"):
+        nn.AdaptiveAvgPool2d(size)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fp16sim.autograd.arithmetic import Arithmetic, Array, format_of, keep, round_array
+from fp16sim.autograd.arithmetic import DTYPES, Arithmetic, Array, format_of, keep, round_array
 from fp16sim.autograd.operation import Op, run
 from fp16sim.autograd.ops.activations import softmax
 from fp16sim.autograd.ops.elementwise import add, multiply
@@ -200,7 +200,7 @@ def _masked(scores: Tensor, mask: npt.ArrayLike | None, causal: bool) -> Tensor:
         if array.dtype == np.bool_:
             _check_broadcast(array.shape, scores.shape)
             visible = array if visible is None else array & visible
-        elif array.dtype.kind in "iu":
+        elif array.dtype not in DTYPES.values() and array.dtype.kind != "f":
             raise TypeError(
                 f"a mask of {array.dtype}: pass mask.astype(bool), True where a query may see a key, or a float array "
                 "to add"

@@ -165,3 +165,10 @@ def test_additive_masks_in_float16() -> None:
 def test_refusals(call: Any, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         call(Tensor(np.zeros((1, 2, 3, 4), np.float32)))
+
+
+@pytest.mark.parametrize("mask", ["causal", [[1j]], None.__class__, np.ones((2, 2), np.int64)])
+def test_a_mask_is_bool_or_real(mask):
+    x = Tensor(np.zeros((1, 1, 2, 2), np.float32))
+    with pytest.raises(TypeError, match=r"a mask of .*: pass mask\.astype\(bool\)"):
+        ops.attention(x, x, x, mask=mask)
