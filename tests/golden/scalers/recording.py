@@ -104,8 +104,9 @@ def record(name, make, draw, *, seed, package, version, recorded_with, script, a
         options, window = draw(rng)
         cases.append(run(make, options, draw_history(rng, window), raises))
     odd_cases = []
-    for options in odd:
-        for history in ("oo...o.", "........", draw_history(rng, 3)):
+    for entry in odd:  # options, or options with their history
+        options, histories = entry if isinstance(entry, tuple) else (entry, ())
+        for history in [histories] if histories else ("oo...o.", "........", draw_history(rng, 3)):
             odd_cases.append(run(make, options, history, raises))
     errors = []
     for options in refused:
