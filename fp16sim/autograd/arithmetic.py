@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import copysign, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import ml_dtypes
 import numpy as np
@@ -148,17 +148,34 @@ def _settled(chosen: str | Datapath, dtype: np.dtype[Any]) -> Datapath:
     return _path(chosen, dtype).for_operands(_FORMATS[dtype])
 
 
+class _Reduction(NamedTuple):
+    """How an array is laid out as (outer, terms, inner) to be reduced over the terms, and the shape of the result."""
+
+    order: tuple[int, ...] | None
+    cube: tuple[int, int, int]
+    left: tuple[int, ...]
+
+    def __call__(self, a: Array) -> Array:
+        """Give the encodings, laid out."""
+        moved = a if self.order is None else a.transpose(self.order)
+        return np.ascontiguousarray(moved).view(_CODES[a.dtype]).reshape(self.cube)
+
+
 @lru_cache(maxsize=1024)
-def _cube(
+def _reduction(
     shape: tuple[int, ...], axis: int | tuple[int, ...] | None, keepdims: bool
-) -> tuple[tuple[int, int, int], tuple[int, ...]] | None:
-    """Give the shape (outer, terms, inner) of a reduction over neighbouring axes, and that of its result."""
+) -> _Reduction | None:
+    """Lay a reduction out; None if there is no axis or an axis cannot be."""
     given = tuple(range(len(shape))) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     axes = sorted(n + len(shape) if n < 0 else n for n in given)
-    if not axes or axes != list(range(axes[0], axes[-1] + 1)) or axes[0] < 0 or axes[-1] >= len(shape):
+    if not axes or axes[0] < 0 or axes[-1] >= len(shape) or len(set(axes)) < len(axes):
         return None
     left = tuple(1 if i in axes else n for i, n in enumerate(shape) if keepdims or i not in axes)
-    return (prod(shape[: axes[0]]), prod(shape[n] for n in axes), prod(shape[axes[-1] + 1 :])), left
+    terms = prod(shape[n] for n in axes)
+    if axes[-1] - axes[0] + 1 == len(axes):  # neighbours
+        return _Reduction(None, (prod(shape[: axes[0]]), terms, prod(shape[axes[-1] + 1 :])), left)
+    rest = [i for i in range(len(shape)) if i not in axes]
+    return _Reduction((*rest, *axes), (prod(shape[i] for i in rest), terms, 1), left)
 
 
 @dataclass(frozen=True)
@@ -263,21 +280,31 @@ class Arithmetic:
 
     def sum(self, a: Array, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:
         """Sum in increasing C-order index from +0, accumulated as `reductions` says, rounded to the dtype once."""
-        cube = _cube(a.shape, axis, keepdims)
-        if cube is None:
+        reduction = _reduction(a.shape, axis, keepdims)
+        if reduction is None:
             path, out_format = _route(self.reductions, a.dtype)
             return np.asarray(reductions.sum(a, axis, path, keepdims=keepdims, out_format=out_format))
         fmt = _FORMATS[a.dtype]
-        bits = np.ascontiguousarray(a).view(_CODES[a.dtype]).reshape(cube[0])
         settled = _settled(self.reductions, a.dtype)
-        outcome = backends.current().sum(bits, fmt, settled, fmt, watching())
+        outcome = backends.current().sum(reduction(a), fmt, settled, fmt, watching())
         record("sum", outcome)
-        return outcome.bits.view(a.dtype).reshape(cube[1])
+        return outcome.bits.view(a.dtype).reshape(reduction.left)
 
     def mean(self, a: Array, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:
         """Divide the sum by the number of terms, in the accumulator's format, and round to the dtype last."""
-        path, out_format = _route(self.reductions, a.dtype)
-        return np.asarray(reductions.mean(a, axis, path, keepdims=keepdims, out_format=out_format))
+        reduction = _reduction(a.shape, axis, keepdims)
+        settled, fmt = _settled(self.reductions, a.dtype), _FORMATS[a.dtype]
+        inner = settled.accumulator
+        if reduction is None or inner not in (binary16, bfloat16, binary32) or watching():
+            path, out_format = _route(self.reductions, a.dtype)
+            return np.asarray(reductions.mean(a, axis, path, keepdims=keepdims, out_format=out_format))
+        backend = backends.current()
+        total = backend.sum(reduction(a), fmt, settled, inner).bits.reshape(-1)
+        count = np.full(total.shape, _count(reduction.cube[1], inner), inner.uint)
+        bits = backend.elementwise("divide", [total, count], inner, _NEAREST).bits
+        if inner != fmt:
+            bits = backend.convert(bits, inner, fmt, _NEAREST).bits
+        return bits.view(a.dtype).reshape(reduction.left)
 
     def norm(self, a: Array, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:
         """Take the square root of the sum of squares, both in the accumulator's format, and round to the dtype last."""
@@ -340,6 +367,13 @@ def keep(a: Array, chosen: npt.NDArray[np.bool_]) -> Array:
     array([-1.,  0.], dtype=float16)
     """
     return np.asarray(a.view(_FORMATS[a.dtype].uint) * chosen).view(a.dtype)
+
+
+@lru_cache(maxsize=256)
+def _count(terms: int, fmt: Format) -> int:
+    """Give the encoding of a number of terms, rounded once."""
+    dtype = next(dtype for dtype, each in _FORMATS.items() if each == fmt)
+    return int(round_array(np.asarray(float(terms)), dtype).view(_CODES[dtype]).item())
 
 
 @lru_cache(maxsize=1024)

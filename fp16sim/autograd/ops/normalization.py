@@ -14,6 +14,7 @@ Gradients keep x, m, r and w, and compute n again as it was.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -22,6 +23,7 @@ import numpy as np
 from fp16sim.autograd.arithmetic import Arithmetic, Array, format_of, round_array
 from fp16sim.autograd.operation import Op, run
 from fp16sim.autograd.tensor import Context, Tensor, need_tensor
+from fp16sim.emulator.programs import Program, Symbol, program_of
 
 __all__ = ["batch_norm", "group_norm", "layer_norm", "rms_norm"]
 
@@ -30,37 +32,64 @@ Parts = tuple[Array | None, ...]
 Observer = Callable[[Array, Array, int], None]
 
 
+def _root_rule(variance: Symbol, eps: Symbol, one: Symbol) -> tuple[Symbol, ...]:
+    return (one / (variance + eps).sqrt(),)
+
+
+def _deviation_rule(x: Symbol, mean: Symbol) -> tuple[Symbol, ...]:
+    d = x - mean
+    return d, d * d
+
+
+_ROOT = program_of(_root_rule, 1, 2)
+_DEVIATION = program_of(_deviation_rule, 2)
+_SQUARE = program_of(lambda x: (x * x,), 1)
+_NORMALISED = program_of(lambda x, mean, root: ((x - mean) * root,), 3)
+
+
+@cache
+def _scaled(weight: bool, bias: bool) -> Program:
+    """Write down step 4: the deviation and the root, then weight and bias if there are any."""
+
+    def rule(d: Symbol, root: Symbol, *parameters: Symbol) -> tuple[Symbol, ...]:
+        y = d * root
+        y = y * parameters[0] if weight else y
+        return (y + parameters[-1] if bias else y,)
+
+    return program_of(rule, 2 + weight + bias)
+
+
 def _root(arithmetic: Arithmetic, variance: Array, eps: float) -> Array:
-    shifted = arithmetic.add(variance, arithmetic.constant(eps, variance))
-    return arithmetic.divide(arithmetic.constant(1.0, variance), arithmetic.sqrt(shifted))
+    return arithmetic.perform(_ROOT, variance, constants=(eps, 1.0))[0]
 
 
-def _normalised(x: Array, mean: Array | None, root: Array, arithmetic: Arithmetic) -> Array:
-    return arithmetic.multiply(x if mean is None else arithmetic.subtract(x, mean), root)
+def _deviation(arithmetic: Arithmetic, x: Array, mean: Array | None) -> list[Array]:
+    """Give d and its square."""
+    if mean is None:
+        return [x, *arithmetic.perform(_SQUARE, x)]
+    return arithmetic.perform(_DEVIATION, x, mean)
 
 
 def _again(context: Context, x: Array, mean: Array | None, root: Array, like: Array, dtype: Any) -> Array:
     """Compute n as forward did, in its format; in a wide backward pass the saved arrays have been widened."""
+    arithmetic = context.arithmetic
     x, root = round_array(x, dtype), round_array(root, dtype)
-    mean = None if mean is None else round_array(mean, dtype)
-    return round_array(_normalised(x, mean, root, context.arithmetic), like.dtype)
+    if mean is None:
+        return round_array(arithmetic.multiply(x, root), like.dtype)
+    return round_array(arithmetic.perform(_NORMALISED, x, round_array(mean, dtype), root)[0], like.dtype)
 
 
 def _channels(a: Array, view: tuple[int, ...]) -> Array:
-    """Let an array of one number a channel stretch over (examples, channels, places), or (examples, channels)."""
-    return a.reshape(view[1], *(1,) * (len(view) - 2))
+    """Let an array of one number a channel stretch over `view`.
 
-
-def _scaled(arithmetic: Arithmetic, n: Array, view: tuple[int, ...], affine: dict[str, Array]) -> Array:
-    n = n.reshape(view)
-    if "weight" in affine:
-        n = arithmetic.multiply(n, _channels(affine["weight"], view))
-    return arithmetic.add(n, _channels(affine["bias"], view)) if "bias" in affine else n
+    That is (examples, channels), (examples, channels, places), or (examples, groups, channels of a group, places).
+    """
+    return a.reshape(view[1], *view[2:3] * (len(view) == 4), *(1,) * (len(view) > 2))
 
 
 def _rest(view: tuple[int, ...]) -> tuple[int, ...]:
     """Give the axes beside the channels."""
-    return (0, *range(2, len(view)))
+    return (0,) if len(view) == 2 else (0, len(view) - 1)
 
 
 # ---------------------------------------------------------------------------------------------------- over an example
@@ -79,34 +108,64 @@ def _forward(
     """Normalise each row of x as `rows`; weight and bias have one number for each channel of `view`."""
     each = x.reshape(rows)
     mean = arithmetic.mean(each, 1, True) if centred else None
-    d = each if mean is None else arithmetic.subtract(each, mean)
-    variance = arithmetic.mean(arithmetic.multiply(d, d), 1, True)
+    d, square = _deviation(arithmetic, each, mean)
+    variance = arithmetic.mean(square, 1, True)
     root = _root(arithmetic, variance, 2.0 ** (1 - format_of(x.dtype).precision) if eps is None else eps)
-    affine = dict(zip(names, parameters, strict=True))
-    y = _scaled(arithmetic, arithmetic.multiply(d, root), view, affine)
-    return y.reshape(x.shape), (x, mean, root, affine.get("weight"), names, rows, view, x.dtype)
+    stretched = [_channels(parameter, view) for parameter in parameters]
+    program = _scaled("weight" in names, "bias" in names)
+    (y,) = arithmetic.perform(program, d.reshape(view), _of_rows(root, view), *stretched)
+    weight = parameters[0] if "weight" in names else None
+    return y.reshape(x.shape), (x, mean, root, weight, names, rows, view, x.dtype)
+
+
+def _of_rows(a: Array, view: tuple[int, ...]) -> Array:
+    """Let an array of one number a row stretch over `view`."""
+    return a.reshape(view[0], *(view[1], 1, 1) if len(view) == 4 else (1,))
+
+
+def _weighted_rule(g: Symbol, n: Symbol, weight: Symbol) -> tuple[Symbol, ...]:
+    dn = g * weight
+    return dn * n, g * n, dn
+
+
+_WEIGHTED = program_of(_weighted_rule, 3)
+
+
+@cache
+def _tilted(centred: bool) -> Program:
+    """Write down the gradient of a row: what is along n and, if it was centred, along 1 is taken out of it."""
+
+    def rule(dn: Symbol, n: Symbol, along: Symbol, root: Symbol, *level: Symbol) -> tuple[Symbol, ...]:
+        dn, tilt = dn - level[0] if centred else dn, n * along
+        return ((dn - tilt) * root,)
+
+    return program_of(rule, 4 + centred)
 
 
 def _gradient(context: Context, gradient: Array) -> Parts:
     x, mean, root, weight, names, rows, view, dtype = context.saved
     arithmetic, needs = context.arithmetic, dict(zip(names, context.needs[1:], strict=True))
     g = gradient.reshape(view)
-    n = None
-    if context.needs[0] or needs.get("weight"):
-        n = _again(context, x.reshape(rows), mean, root, gradient, dtype)
     parts: list[Array | None] = [None]
-    if n is not None and context.needs[0]:
-        dn = g if weight is None else arithmetic.multiply(g, _channels(weight, view))
-        dn = dn.reshape(rows)
-        along = arithmetic.multiply(n, arithmetic.mean(arithmetic.multiply(dn, n), 1, True))
-        level = dn if mean is None else arithmetic.subtract(dn, arithmetic.mean(dn, 1, True))
-        parts[0] = arithmetic.multiply(arithmetic.subtract(level, along), root).reshape(x.shape)
+    product: Array | None = None
+    if context.needs[0] or needs.get("weight"):
+        n = _again(context, x.reshape(rows), mean, root, gradient, dtype).reshape(view)
+        if weight is None:
+            along, dn = arithmetic.multiply(g, n), g
+        else:
+            along, product, dn = arithmetic.perform(_WEIGHTED, g, n, _channels(weight, view))
+        if context.needs[0]:
+            dn = dn.reshape(rows)
+            levels = [] if mean is None else [arithmetic.mean(dn, 1, True)]
+            along = arithmetic.mean(along.reshape(rows), 1, True)
+            (part,) = arithmetic.perform(_tilted(mean is not None), dn, n.reshape(rows), along, root, *levels)
+            parts[0] = part.reshape(x.shape)
     for name in names:
-        part = None
-        if needs[name]:
-            terms = g if name == "bias" or n is None else arithmetic.multiply(g, n.reshape(view))
-            part = arithmetic.sum(terms, _rest(view))
-        parts.append(part)
+        terms = g if name == "bias" else product
+        if terms is None or not needs[name]:
+            parts.append(None)
+        else:
+            parts.append(arithmetic.sum(terms, _rest(view)).reshape(-1))
     return tuple(parts)
 
 
@@ -258,7 +317,7 @@ def group_norm(
             f"group_norm of {channels} channels in {num_groups} groups: the groups are equal; choose a divisor"
         )
     rows = examples * num_groups, channels // num_groups * places
-    view = (examples, channels, places)
+    view = (examples, num_groups, channels // num_groups, places)
     return _run(
         _GROUP_NORM, x, weight, bias, rows=rows, view=view, eps=_checked_eps("group_norm", eps), centred=True
     )
@@ -280,17 +339,26 @@ def _batch_norm(
     each = x.reshape(view)
     if given is None:
         mean = arithmetic.mean(each, _rest(view), True)
-        d = arithmetic.subtract(each, mean)
-        variance = arithmetic.mean(arithmetic.multiply(d, d), _rest(view), True)
+        d, square = _deviation(arithmetic, each, mean)
+        variance = arithmetic.mean(square, _rest(view), True)
         if observe is not None:
             observe(mean.reshape(-1), variance.reshape(-1), x.size // view[1])
     else:
         mean, variance = (_channels(arithmetic.cast(a, x.dtype), view) for a in given)
         d = arithmetic.subtract(each, mean)
     root = _root(arithmetic, variance, eps)
-    affine = dict(zip(names, parameters, strict=True))
-    y = _scaled(arithmetic, arithmetic.multiply(d, root), view, affine)
-    return y.reshape(x.shape), (x, mean, root, affine.get("weight"), names, view, x.dtype, given is None)
+    stretched = [_channels(parameter, view) for parameter in parameters]
+    (y,) = arithmetic.perform(_scaled("weight" in names, "bias" in names), d, root, *stretched)
+    weight = parameters[0] if "weight" in names else None
+    return y.reshape(x.shape), (x, mean, root, weight, names, view, x.dtype, given is None)
+
+
+def _centred_rule(g: Symbol, n: Symbol, level: Symbol, along: Symbol, factor: Symbol) -> tuple[Symbol, ...]:
+    g, tilt = g - level, n * along
+    return ((g - tilt) * factor,)
+
+
+_CENTRED = program_of(_centred_rule, 5)
 
 
 def _batch_norm_gradient(context: Context, gradient: Array) -> Parts:
@@ -309,10 +377,11 @@ def _batch_norm_gradient(context: Context, gradient: Array) -> Parts:
         factor = root if weight is None else arithmetic.multiply(root, _channels(weight, view))
         if n is not None and along is not None and total is not None and of_batch:
             count = arithmetic.constant(x.size // view[1], gradient)
-            level = arithmetic.subtract(g, _channels(arithmetic.divide(total, count), view))
-            tilt = arithmetic.multiply(n, _channels(arithmetic.divide(along, count), view))
-            g = arithmetic.subtract(level, tilt)
-        part = arithmetic.multiply(g, factor).reshape(x.shape)
+            shares = [_channels(arithmetic.divide(each, count), view) for each in (total, along)]
+            (part,) = arithmetic.perform(_CENTRED, g, n, *shares, factor)
+        else:
+            part = arithmetic.multiply(g, factor)
+        part = part.reshape(x.shape)
     own = {"weight": along, "bias": total}
     return part, *(own[name] if needs[name] else None for name in names)
 

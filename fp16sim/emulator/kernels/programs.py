@@ -23,7 +23,7 @@ __all__ = ["ARRAYS", "RESULTS", "run"]
 
 Array = npt.NDArray[Any]
 
-ARRAYS, RESULTS = 4, 3
+ARRAYS, RESULTS = 5, 3
 """How many operands and results the loop takes at most."""
 
 _PIECE = 256
@@ -42,7 +42,7 @@ def make_loop(name: str) -> Any:
     kind, carrier, word = _KINDS[name]
 
     # All in one function: numba's cache would not find it again if it closed over other compiled functions.
-    def program(steps, patterns, a, b, c, d, constants, results, first, second, third, size, memory):
+    def program(steps, patterns, a, b, c, d, e, constants, results, first, second, third, size, memory):
         values = pointer(carrier, memory)
         operands = len(patterns)
         for k in range(constants.size):
@@ -55,6 +55,8 @@ def make_loop(name: str) -> Any:
                 source = start_of(a)
                 if k > 0:
                     source = start_of(b) if k == 1 else start_of(c) if k == 2 else start_of(d)
+                if k > 3:
+                    source = start_of(e)
                 target = advance(values, k * _PIECE)
                 repeat, length = patterns[k]
                 if length == 1 and start > 0:  # it is there already
