@@ -133,7 +133,14 @@ def clip_grad_value(gradients: Sequence[Array | None], value: float) -> list[Arr
 
 
 def clip_grad_value_(parameters: Sequence[Tensor], value: float) -> None:
-    """Apply :func:`clip_grad_value` to the `grad` of parameters."""
+    """Apply :func:`clip_grad_value` to the `grad` of parameters.
+
+    >>> weight = Tensor([1.0], requires_grad=True)
+    >>> weight.grad = np.float32([2.0])
+    >>> clip_grad_value_([weight], 0.5)
+    >>> weight.grad
+    array([0.5], dtype=float32)
+    """
     _assign(parameters, clip_grad_value(_grads(parameters), value))
 
 

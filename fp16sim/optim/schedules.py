@@ -47,7 +47,11 @@ class Schedule:
 
 
 def constant(lr: float) -> Schedule:
-    """Give `lr` at every step."""
+    """Give `lr` at every step.
+
+    >>> constant(0.1)(1000)
+    0.1
+    """
     _check(lr=lr)
     return Schedule("constant", {"lr": lr}, lambda step: lr)
 

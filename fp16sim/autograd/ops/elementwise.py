@@ -75,6 +75,9 @@ def add(a: Any, b: Any) -> Tensor:
     """Add, rounded once.
 
     Gradient: that of the result.
+
+    >>> add(Tensor(np.float16([2048.0])), 1.0).data
+    array([2.048e+03], dtype=float16)
     """
     return run(_ADD, *operands("add", a, b))
 
@@ -98,6 +101,9 @@ def subtract(a: Any, b: Any) -> Tensor:
     """Subtract, rounded once.
 
     Gradients: that of the result, and its negative.
+
+    >>> subtract(1.0, Tensor([0.25, 3.0])).data
+    array([ 0.75, -2.  ], dtype=float32)
     """
     return run(_SUBTRACT, *operands("subtract", a, b))
 
@@ -114,7 +120,11 @@ _NEGATIVE = Op("negative", _negative, _negative_gradient)
 
 
 def negative(a: Tensor) -> Tensor:
-    """Change the sign; nothing is rounded."""
+    """Change the sign; nothing is rounded. Gradient: the negative of that of the result.
+
+    >>> negative(Tensor([1.0, -2.0])).data
+    array([-1.,  2.], dtype=float32)
+    """
     return run(_NEGATIVE, a)
 
 
@@ -151,6 +161,9 @@ def multiply(a: Any, b: Any) -> Tensor:
     """Multiply, rounded once; a number is rounded to the format in which the product is computed first.
 
     Gradients: that of the result times the other operand, rounded once.
+
+    >>> multiply(Tensor(np.float16([3.0])), 0.1).data
+    array([0.2998], dtype=float16)
     """
     for x, value in ((a, b), (b, a)):
         if isinstance(x, Tensor) and is_number(value):
@@ -179,6 +192,9 @@ def divide(a: Any, b: Any) -> Tensor:
     """Divide, rounded once.
 
     Gradients: q = G / b; and -(q (a / b)), each operation rounded.
+
+    >>> divide(Tensor(np.float16([1.0])), 3.0).data
+    array([0.3333], dtype=float16)
     """
     return run(_DIVIDE, *operands("divide", a, b))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,9 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 
     Gradients: G b^T, with its sum over n, and a^T G, with its sum over m; accumulated and rounded alike, then summed
     over axes that broadcast.
+
+    >>> matmul(Tensor([[1.0, 2.0]]), Tensor([[3.0], [4.0]])).data
+    array([[11.]], dtype=float32)
     """
     need_same_dtype("matmul", a, b)
     if a.ndim < 2 or b.ndim < 2 or a.shape[-1] != b.shape[-2] or not _broadcast(a.shape[:-2], b.shape[:-2]):
@@ -49,17 +53,17 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
 
 
 def _linear(arithmetic: Arithmetic, x: Array, weight: Array) -> tuple[Array, Saved]:
-    rows = x.reshape(-1, x.shape[-1])
+    rows = x.reshape(prod(x.shape[:-1]), x.shape[-1])
     return arithmetic.matmul(rows, weight.T).reshape(*x.shape[:-1], len(weight)), (x, weight)
 
 
 def _linear_gradient(context: Context, gradient: Array) -> Parts:
     x, weight = context.saved
-    rows = gradient.reshape(-1, gradient.shape[-1])
+    rows = gradient.reshape(prod(gradient.shape[:-1]), gradient.shape[-1])
     first = context.arithmetic.matmul(rows, weight).reshape(x.shape) if context.needs[0] else None
     second = None
     if context.needs[1]:
-        second = context.arithmetic.matmul(rows.T, x.reshape(-1, x.shape[-1]))
+        second = context.arithmetic.matmul(rows.T, x.reshape(len(rows), x.shape[-1]))
     return first, second
 
 
@@ -71,6 +75,9 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
     The product is rounded once, and so is its sum with the bias. Gradients: G W, with its sum over the outputs; G^T x,
     with its sum over the examples in C order; that of the bias is the sum of G over the examples.
+
+    >>> linear(Tensor([[1.0, 2.0]]), Tensor([[3.0, 4.0]]), Tensor([0.5])).data
+    array([[11.5]], dtype=float32)
     """
     need_same_dtype("linear", x, weight)
     if x.ndim < 1 or weight.ndim != 2 or x.shape[-1] != weight.shape[1]:
@@ -78,6 +85,13 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
             f"linear of an input of shape {x.shape} and a weight of shape {weight.shape}: pass (..., inputs) and "
             "(outputs, inputs)"
         )
+    if bias is not None:
+        need_tensor(bias)
+        if bias.shape != weight.shape[:1]:
+            raise ValueError(
+                f"linear with a bias of shape {bias.shape} and a weight of shape {weight.shape}: pass one of shape "
+                f"{weight.shape[:1]}"
+            )
     product = run(_LINEAR, x, weight)
     return product if bias is None else add(product, converted(bias, product.dtype))
 

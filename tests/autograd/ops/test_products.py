@@ -110,3 +110,25 @@ def test_refusals(call, kind, message):
     with pytest.raises(kind, match=message) as caught:
         call(Tensor([[1.0, 2.0]]))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("shape", [(1,), (4,), (2, 3), ()])
+def test_a_bias_has_one_number_for_each_output(shape):
+    """One that broadcasts otherwise would be added too, and (2, 3) would make the result larger."""
+    x, weight = (Tensor(np.ones(size, np.float32)) for size in ((1, 5), (3, 5)))
+    with pytest.raises(ValueError, match="linear with a bias of shape"):
+        ops.linear(x, weight, Tensor(np.ones(shape, np.float32)))
+
+
+@pytest.mark.parametrize(("rows", "inputs", "outputs"), [(2, 0, 3), (0, 5, 3), (2, 5, 0), (0, 0, 0)])
+def test_linear_of_nothing(rows, inputs, outputs):
+    x, weight, bias = (
+        Tensor(np.ones(shape, np.float16), requires_grad=True)
+        for shape in ((rows, inputs), (outputs, inputs), (outputs,))
+    )
+    y = ops.linear(x, weight, bias)
+    y.backward(np.ones(y.shape))
+    assert y.data.tolist() == [[1.0] * outputs] * rows
+    assert (x.grad == outputs).all()
+    assert (weight.grad == rows).all()
+    assert bias.grad.tolist() == [rows] * outputs
