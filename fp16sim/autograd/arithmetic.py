@@ -58,7 +58,10 @@ def as_dtype(dtype: npt.DTypeLike) -> np.dtype[Any]:
     """
     if isinstance(dtype, np.dtype) and dtype in _FORMATS:
         return dtype
-    name = dtype if isinstance(dtype, str) else np.dtype(dtype).name
+    try:  # NumPy takes None for float64
+        name = dtype if isinstance(dtype, str) else repr(None) if dtype is None else np.dtype(dtype).name
+    except TypeError:
+        name = repr(dtype)
     if name not in DTYPES:
         raise ValueError(f"dtype {name!r}: tensors have one of these; {nearest_name(name, list(DTYPES))}")
     return DTYPES[name]

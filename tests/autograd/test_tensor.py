@@ -349,3 +349,10 @@ def nearest(number, digits):
 def test_the_item_of_several_is_refused():
     with pytest.raises(ValueError, match=r"item\(\) of a tensor of shape \(2,\): it takes one element"):
         Tensor([1.0, 2.0]).item()
+
+
+@pytest.mark.parametrize("dtype", [None, 3, np.int32, "float8", object()])
+def test_a_dtype_is_one_of_four(dtype):
+    """To NumPy None is float64, to which a model would have been converted."""
+    with pytest.raises(ValueError, match="tensors have one of these"):
+        Tensor([1.0]).cast(dtype)
