@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 __all__ = ["Geometry"]
 
@@ -56,12 +57,12 @@ class Geometry:
                 f"dilation {self.dilation}; pad more, or take a smaller kernel"
             )
 
-    @property
+    @cached_property
     def extent(self) -> tuple[int, ...]:
         """Spatial sizes of a window."""
         return tuple(d * (k - 1) + 1 for k, d in zip(self.kernel, self.dilation, strict=True))
 
-    @property
+    @cached_property
     def output(self) -> tuple[int, ...]:
         """Spatial sizes of the result."""
         return tuple(

@@ -12,6 +12,7 @@ from fp16sim.autograd.arithmetic import Arithmetic, Array
 from fp16sim.autograd.checkpoint import remembered
 from fp16sim.autograd.ops.elementwise import is_number
 from fp16sim.autograd.tensor import Tensor, need_tensor
+from fp16sim.emulator.programs import program_of
 from fp16sim.nn.initial import need_widths
 from fp16sim.nn.module import Module
 
@@ -103,11 +104,17 @@ class _BatchNorm(Module):
 def _moved(running: Array, batch: Array, share: float, factor: float | None = None) -> Array:
     """Give ``(1 - share) running + share (batch factor)``: each number and each operation rounded to its format."""
     arithmetic = Arithmetic()
-    batch = arithmetic.cast(batch, running.dtype)
-    if factor is not None:
-        batch = arithmetic.multiply(batch, arithmetic.constant(factor, running))
-    kept = arithmetic.multiply(running, arithmetic.constant(1.0 - share, running))
-    return arithmetic.add(kept, arithmetic.multiply(batch, arithmetic.constant(share, running)))
+    numbers = (1.0 - share, share) if factor is None else (1.0 - share, share, factor)
+    operands = running, arithmetic.cast(batch, running.dtype)
+    return arithmetic.perform(_MOVED[len(numbers)], *operands, constants=numbers)[0]
+
+
+_MOVED = {
+    2: program_of(lambda running, batch, kept, share: (running * kept + batch * share,), 2, 2),
+    3: program_of(
+        lambda running, batch, kept, share, factor: (running * kept + batch * factor * share,), 2, 3
+    ),
+}
 
 
 class BatchNorm2d(_BatchNorm):

@@ -106,14 +106,16 @@ def weight_gradient(
     total: Counts = None
     for group in range(geometry.groups):
         outputs = slice(group * each_out, (group + 1) * each_out)
-        rows = np.moveaxis(gradient[:, outputs], 0, 1).reshape(each_out, terms)
+        rows = gradient[:, outputs].swapaxes(0, 1).reshape(each_out, terms)
         for first in range(0, each_in, step):
             some = slice(first, min(first + step, each_in))
             channels = _padded(x[:, group * each_in + some.start : group * each_in + some.stop], geometry)
             windows = _windows(channels, geometry.output, geometry.kernel, geometry.stride, geometry.dilation)
             # (image, channel, taps, places): the transpose of the columns is what lies in memory.
             across = (some.stop - some.start) * taps
-            columns = np.moveaxis(windows, 0, 1 + len(geometry.kernel)).reshape(across, terms).T
+            last = 2 + len(geometry.kernel)
+            order = *range(1, last), 0, *range(last, windows.ndim)
+            columns = windows.transpose(order).reshape(across, terms).T
             part = np.empty((each_out, across), out.dtype)
             total = _plus(total, matmul(rows, columns, part))
             out[outputs, some] = part.reshape(out[outputs, some].shape)
@@ -143,7 +145,7 @@ def _placed(x: Encodings, sizes: list[int], inside: tuple[slice, ...]) -> Encodi
 def _beside(x: Encodings, sizes: list[int], inside: tuple[slice, ...]) -> Encodings:
     """Put (images, channels, spatial axes) into zeros, (channels, sizes, images)."""
     buffer = np.zeros((x.shape[1], *sizes, x.shape[0]), x.dtype)
-    buffer[(slice(None), *inside)] = np.moveaxis(x, 0, -1)
+    buffer[(slice(None), *inside)] = x.transpose(*range(1, x.ndim), 0)
     return buffer
 
 
@@ -154,7 +156,7 @@ def _multiplied(matmul: Matmul, rows: Encodings, columns: Encodings, out: Encodi
         return matmul(rows, columns, out[0].reshape(channels, columns.shape[1]))
     part = np.empty((channels, columns.shape[1]), out.dtype)
     counts = matmul(rows, columns, part)
-    out[...] = np.moveaxis(part.reshape(channels, *spatial, images), -1, 0)
+    out[...] = part.reshape(channels, *spatial, images).transpose(-1, *range(out.ndim - 1))
     return counts
 
 
@@ -170,17 +172,16 @@ def _windows(
     end = x.ndim - after
     lead = end - len(places)
     spatial = x.strides[lead:end]
-    return as_strided(
-        x,
-        (*x.shape[:lead], *kernel, *places, *x.shape[end:]),
-        (
-            *x.strides[:lead],
-            *(bytes_ * d for bytes_, d in zip(spatial, dilation, strict=True)),
-            *(bytes_ * s for bytes_, s in zip(spatial, stride, strict=True)),
-            *x.strides[end:],
-        ),
-        writeable=False,
+    shape = (*x.shape[:lead], *kernel, *places, *x.shape[end:])
+    strides = (
+        *x.strides[:lead],
+        *(bytes_ * d for bytes_, d in zip(spatial, dilation, strict=True)),
+        *(bytes_ * s for bytes_, s in zip(spatial, stride, strict=True)),
+        *x.strides[end:],
     )
+    if x.flags.c_contiguous and 0 not in shape:  # several times as fast as as_strided, and checked
+        return np.ndarray(shape, x.dtype, x, strides=strides)
+    return as_strided(x, shape, strides, writeable=False)
 
 
 def _each(some: Callable[[slice, int], Counts], images: int, groups: int, columns: int, work: int) -> Counts:
