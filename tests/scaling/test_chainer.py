@@ -1,6 +1,8 @@
 """Chainer's rule; traces recorded from Chainer 7.8.1 itself are replayed in test_golden_traces.py."""
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from fp16sim import scaling
 from fp16sim.scaling import ChainerScaler, Observation, unscale
 
+RECORDED = Path(__file__).parents[1] / "golden" / "scalers" / "chainer.json"
 OVERFLOW, FINITE = Observation(overflow=True), Observation()
 
 
@@ -68,3 +71,13 @@ def test_states():
 def test_refusals(interval):
     with pytest.raises(ValueError, match="1 or more"):
         ChainerScaler(interval=interval)
+
+
+def test_what_the_optimizer_keeps_in_memory():
+    """Recorded though Chainer does not save it."""
+    cases = json.loads(RECORDED.read_text())["cases"]
+    for case in cases:
+        scaler, _ = walk(ChainerScaler(**case["options"]), case["history"].replace("n", "o"))
+        kept = case["state"]
+        assert (scaler.scale, scaler.overflowed) == (kept["_loss_scale"], kept["_loss_scaling_isnan_ever"])
+        assert len(case["history"]) == kept["t"]
