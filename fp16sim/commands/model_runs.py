@@ -227,8 +227,8 @@ def _loop(
 
 
 def _outcome(recipe: Recipe, policy: Policy, spec: RunSpec, loop: Loop, folder: Path) -> Outcome:
-    from fp16sim.scaling.protocol import single_scale
     from fp16sim.training.digest import digest
+    from fp16sim.training.layer_scales import loss_scale_of
 
     applied = sum(step.applied for step in loop.history)
     return Outcome(
@@ -242,7 +242,7 @@ def _outcome(recipe: Recipe, policy: Policy, spec: RunSpec, loop: Loop, folder: 
         loss=loop.history[-1].loss,
         metric=recipe.metric,
         value=recipe.evaluate(loop.model, policy),
-        final_scale=single_scale(loop.scaler),
+        final_scale=loss_scale_of(loop.scaler, loop.history),
         digest=digest(loop.model, loop.history),
     )
 

@@ -12,12 +12,12 @@ from fp16sim.nn import Module
 from fp16sim.nn.random import uniform_integers
 from fp16sim.optim import SGD
 from fp16sim.recording.histogram import Histogram, Shares
-from fp16sim.scaling.protocol import single_scale
 from fp16sim.scaling.registry import parse
 from fp16sim.scaling.state import check_number
 from fp16sim.training.data import Batches, Split, digits
 from fp16sim.training.evaluation import accuracy_on
 from fp16sim.training.fit import digest, fit_steps
+from fp16sim.training.layer_scales import loss_scale_of
 from fp16sim.training.models import mlp
 from fp16sim.training.results import RunResult, RunSpec, Step
 from fp16sim.training.step import Observed
@@ -154,7 +154,7 @@ def _results(
                 progress(spec, step, steps)
         if baseline is None and spec.policy == "float32":
             baseline = histogram
-        final_scale = single_scale(loop.scaler)
+        final_scale = loss_scale_of(loop.scaler, history)
         yield RunResult(
             name=spec.name,
             policy=spec.policy,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -43,10 +43,13 @@ class Outputs:
         As the backward pass gave them: in the format of the output, carrying the scale.
     exact : dict of name to array
         As a backward pass in float32 gives them, without the scale: float32, or float64 where the output is float64.
+    scales : dict of name to float
+        The scale that each of the first ones carries.
     """
 
     gradients: dict[str, Array]
     exact: dict[str, Array]
+    scales: dict[str, float] = field(default_factory=dict)
 
     def named(self, model: Module, captured: Iterable[tuple[Module, Tensor]]) -> dict[str, Tensor]:
         """Give names to what a forward pass captured, apart from those taken by earlier passes."""
@@ -61,23 +64,30 @@ class Outputs:
         return found
 
     def add(
-        self, outputs: Mapping[str, Tensor], arrays: Iterable[Array | None], loss: Tensor, scale: float
+        self,
+        outputs: Mapping[str, Tensor],
+        arrays: Iterable[Array | None],
+        loss: Tensor,
+        scales: Mapping[str, float],
     ) -> None:
-        """Take note of a backward pass: the gradients of the outputs, and the loss without the scale."""
+        """Take note of a backward pass: the gradients of the outputs, the loss without the scale, and the scales."""
         seen = _present(outputs, arrays)
         self.gradients.update(seen)
-        if scale == 1.0 and all(array.dtype.itemsize >= 4 for array in seen.values()):
+        self.scales.update((name, scales[name]) for name in seen)
+        if all(scales[name] == 1.0 for name in seen) and all(
+            array.dtype.itemsize >= 4 for array in seen.values()
+        ):
             self.exact.update(seen)
         else:
             kept = {name: outputs[name] for name in seen}
             self.exact.update(_present(kept, gradients(loss, list(kept.values()), wide=True)))
 
 
-def shares_of(outputs: Outputs, scale: float) -> Shares:
+def shares_of(outputs: Outputs) -> Shares:
     """Count what became of each activation gradient: zero before float16, flushed by it, or alive.
 
     Gradients in a format of two bytes are counted as they are. Wider ones are counted as binary16 would store them at
-    this scale.
+    their scale.
     """
     zero = flushed = survive = 0
     for name, array in outputs.gradients.items():
@@ -86,7 +96,7 @@ def shares_of(outputs: Outputs, scale: float) -> Shares:
             nothing = int((gone & (outputs.exact[name] == 0)).sum())
             counts = (nothing, int(gone.sum()) - nothing, int((~gone).sum()))
         else:
-            counts = measure(outputs.exact[name], scale)
+            counts = measure(outputs.exact[name], outputs.scales[name])
         zero, flushed, survive = zero + counts[0], flushed + counts[1], survive + counts[2]
     total = zero + flushed + survive
     return Shares(zero / total, flushed / total, survive / total) if total else UNMEASURED

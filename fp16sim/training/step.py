@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -13,13 +12,14 @@ from fp16sim.autograd.arithmetic import DTYPES, Array
 from fp16sim.autograd.backward import gradients
 from fp16sim.autograd.policy import Policy, autocast
 from fp16sim.autograd.tensor import Tensor
-from fp16sim.nn import Module, capture_outputs
+from fp16sim.nn import Module
 from fp16sim.optim import accumulate, clip_grad_norm, clip_grad_value
-from fp16sim.scaling.protocol import observe, scale_loss, single_scale, unscale
+from fp16sim.scaling.protocol import Decision, Observation
 from fp16sim.training.data.source import check_finite
 from fp16sim.training.evaluation import model_inputs
 from fp16sim.training.measuring import UNMEASURED, Outputs, shares_of
 from fp16sim.training.results import Step
+from fp16sim.training.scales import scales_of_step
 
 __all__ = ["Observed", "Observer", "Optimizer", "Taken", "check_batch_values", "train_step"]
 
@@ -38,11 +38,14 @@ class Observed:
     exact : mapping of name to array
         The same gradients as a float32 backward pass through the same forward pass gives them (float64 where the
         output is float64), without the scale.
+    scales : mapping of name to float
+        The scales that the first ones carry.
     """
 
     step: Step
     gradients: Mapping[str, Array]
     exact: Mapping[str, Array]
+    scales: Mapping[str, float] = field(default_factory=dict)
 
 
 class Optimizer(Protocol):
@@ -54,7 +57,6 @@ class Optimizer(Protocol):
         """Move every parameter by its gradient."""
 
 
-Captured = list[tuple[Module, Tensor]]
 Observer = Callable[[Observed], None]
 
 
@@ -86,7 +88,9 @@ def train_step(
     the loss divided by n (rounded to its format once; nothing for n = 1), times `loss_factor`, times the scale,
     backward; the gradients of the micro-batches added in order, each sum rounded to the format of the parameter, as
     `Tensor.backward` adds to `grad`; the scaler observes these scaled gradients and decides; if it says so, they are
-    unscaled, clipped by value and then by norm, and the optimizer moves. The loss of the record is the sum of the n
+    unscaled, clipped by value and then by norm, and the optimizer moves. A scaler that has a method `accepts` is shown
+    the gradients right before that; if it refuses them the step counts as an overflow. Scales of layers are multiplied
+    in and out as `layer_scales.py` says; the record has that of the loss. The loss of the record is the sum of the n
     losses in binary64, divided by n.
 
     Parameters
@@ -107,54 +111,63 @@ def train_step(
     RuntimeError
         If the decision of the scaler holds a reason to stop.
     """
-    scale = single_scale(scaler)
+    scales, parameters = scales_of_step(model, scaler), optimizer.parameters
     outputs = Outputs({}, {})
     moves: list[Array | None] | None = None
     losses = []
     for inputs, targets in batches:
         with autocast(policy):
-            capturing: AbstractContextManager[Captured] = capture_outputs() if measure else nullcontext([])
-            with capturing as captured:
+            with scales.watching(measure) as captured:
                 loss = loss_function(model(*model_inputs(inputs)), targets)
             losses.append(_value(loss))
             small = loss / len(batches) if len(batches) > 1 else loss
             small = small * loss_factor if loss_factor != 1.0 else small
-            scaled = scale_loss(scaler, small)
+            scaled = scales.prepare(small, captured)
         layers = outputs.named(model, captured) if measure else {}
-        count = len(optimizer.parameters)
-        found = gradients(scaled, [*optimizer.parameters, *layers.values()])
-        moves = accumulate(moves, found[:count])
+        found = gradients(scaled, [*parameters, *layers.values()])
+        scales.note(parameters)
+        moves = accumulate(moves, found[: len(parameters)])
         if measure:  # before the optimizer changes what the tape needs
-            outputs.add(layers, found[count:], small, scale)
+            outputs.add(layers, found[len(parameters) :], small, scales.carried(layers))
 
     if moves is None:
         raise ValueError("a step without a batch: pass one or more")
-    observation = observe(scaler, moves)
-    following, decision = scaler.update(observation)
-    if decision.stop:
-        raise RuntimeError(f"the scaler stopped at step {number}: {decision.stop}")
-    if isinstance(decision.apply, Mapping):
-        raise TypeError("a decision for each group: use it with a step that has groups")
-    if decision.apply:
-        steps = [None if move is None else unscale(move, decision) for move in moves]
+    observation = scales.observe(parameters, moves)
+    following, decision = _decided(scaler, observation, number)
+    steps: list[Array | None] | None = None
+    if any(decision.apply.values()) if isinstance(decision.apply, Mapping) else decision.apply:
+        steps = scales.unscaled(parameters, moves, decision)
         if clip_value is not None:
             steps = clip_grad_value(steps, clip_value)
         if clip_norm is not None:
             steps, _ = clip_grad_norm(steps, clip_norm, arithmetic=policy.backward)
+        if hasattr(scaler, "accepts") and not scaler.accepts(steps):
+            observation = replace(observation, overflow=True)
+            following, decision = _decided(scaler, observation, number)
+            steps = None
+    applied = steps is not None
+    if steps is not None:
         optimizer.step(steps)
 
-    shares = shares_of(outputs, scale) if measure else UNMEASURED
+    shares = shares_of(outputs) if measure else UNMEASURED
     step = Step(
         step=number,
         loss=_mean(losses),
-        scale=scale,
-        applied=decision.apply,
+        scale=scales.loss_scale,
+        applied=applied,
         overflow=observation.overflowed,
         **vars(shares),
     )
     for observer in observers:
-        observer(Observed(step, outputs.gradients, outputs.exact))
-    return Taken(step, following, decision.apply if decision.advance is None else decision.advance)
+        observer(Observed(step, outputs.gradients, outputs.exact, outputs.scales))
+    return Taken(step, following, applied if decision.advance is None else decision.advance)
+
+
+def _decided(scaler: Any, observation: Observation, number: int) -> tuple[Any, Decision]:
+    following, decision = scaler.update(observation)
+    if decision.stop:
+        raise RuntimeError(f"the scaler stopped at step {number}: {decision.stop}")
+    return following, decision
 
 
 def check_batch_values(inputs: Any, number: int) -> None:

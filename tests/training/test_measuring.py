@@ -40,15 +40,15 @@ def test_a_module_of_another_model_is_left_out():
 def test_shares_count_narrow_gradients_as_they_are_and_wide_ones_as_binary16_would_store_them():
     narrow = np.float16([0, 0, 1, 2])
     exact = np.float32([0, 1e-9, 1, 2])
-    shares = shares_of(Outputs({"a": narrow}, {"a": exact}), 8.0)
+    shares = shares_of(Outputs({"a": narrow}, {"a": exact}, {"a": 8.0}))
     assert (shares.zero, shares.flushed, shares.survive) == (0.25, 0.25, 0.5)
     wide = np.float32([0, 2.0**-28, 2.0**-27, 1])
     shares = shares_of(
-        Outputs({"a": wide}, {"a": wide}), 8.0
+        Outputs({"a": wide}, {"a": wide}, {"a": 8.0})
     )  # 2^-28 times 8 is 2^-25, the last that vanishes
     assert (shares.zero, shares.flushed, shares.survive) == (0.25, 0.25, 0.5)
 
 
 def test_nothing_measured_has_no_shares():
-    assert shares_of(Outputs({}, {}), 1.0) is UNMEASURED
+    assert shares_of(Outputs({}, {})) is UNMEASURED
     assert all(math.isnan(value) for value in vars(UNMEASURED).values())
