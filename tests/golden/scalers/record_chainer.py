@@ -5,11 +5,11 @@ pip install chainer==7.8.1 "numpy<1.24" (Python 3.8); python record_chainer.py
 
 import warnings
 
-warnings.simplefilter("ignore")
-
 import chainer
 import numpy as np
 from recording import WINDOWS, delivered, divisor, record, same
+
+warnings.simplefilter("ignore")  # chainer warns of every overflow
 
 
 class WatchedRule(chainer.optimizers.sgd.SGDRule):
@@ -83,7 +83,7 @@ class Driver:
 
 
 def draw(rng):
-    options = {"interval": rng.choice(WINDOWS + (50, 1000))}
+    options = {"interval": rng.choice((*WINDOWS, 50, 1000))}
     if rng.random() < 0.1:
         options["interval"] = rng.choice((1.5, 2.5))
     return options, 3

@@ -8,6 +8,7 @@ the constructor of DynamicLossScaler takes. A ZeRO engine is slow to build: one 
 a fresh loss scaler built by the call that the engine's optimizer makes itself.
 """
 
+import functools
 import logging
 import os
 import tempfile
@@ -179,7 +180,14 @@ class WithoutZero:
         return outcome(used, self.optimizer.loss_scale, self.sgd.seen)
 
     def state(self):
-        kept = ("dynamic_loss_scale", "cur_scale", "cur_iter", "last_overflow_iter", "scale_factor", "scale_window")
+        kept = (
+            "dynamic_loss_scale",
+            "cur_scale",
+            "cur_iter",
+            "last_overflow_iter",
+            "scale_factor",
+            "scale_window",
+        )
         saved = self.optimizer.state_dict()
         return {key: saved[key] for key in kept}
 
@@ -210,8 +218,13 @@ def main():
     accelerator = type(get_accelerator())
     accelerator.is_fp16_supported = lambda self: True
     accelerator.supported_dtypes = lambda self: [torch.float, torch.bfloat16, torch.float16]
-    deepspeed.init_distributed("gloo", init_method="file://%s/store" % tempfile.mkdtemp(), rank=0, world_size=1)
-    refused = [{"loss_scale_window": 0}, {"loss_scale_window": -1}, {"min_loss_scale": 0}, {"min_loss_scale": 0.5}]
+    deepspeed.init_distributed("gloo", init_method=f"file://{tempfile.mkdtemp()}/store", rank=0, world_size=1)
+    refused = [
+        {"loss_scale_window": 0},
+        {"loss_scale_window": -1},
+        {"min_loss_scale": 0},
+        {"min_loss_scale": 0.5},
+    ]
     common = {
         "package": "deepspeed",
         "version": deepspeed.__version__,
@@ -243,10 +256,10 @@ def main():
     ):
         record(
             name,
-            lambda **options: WithoutZero(kind, profile, **options),
+            functools.partial(WithoutZero, kind, profile),
             draw_plain,
             seed=seed,
-            api="%s(SGD): backward, step" % kind.__name__,
+            api=f"{kind.__name__}(SGD): backward, step",
             notes="no_arguments: dynamic_loss_args is None, so the class' own defaults hold.",
             odd=[
                 {"no_arguments": True},

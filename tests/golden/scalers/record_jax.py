@@ -29,7 +29,9 @@ def deliver(weight, gradient):
     return weight * 0.0 + 1.0
 
 
-deliver.defvjp(lambda weight, gradient: (deliver(weight, gradient), gradient), lambda gradient, _: (gradient, None))
+deliver.defvjp(
+    lambda weight, gradient: (deliver(weight, gradient), gradient), lambda gradient, _: (gradient, None)
+)
 
 
 @jax.jit
@@ -105,7 +107,10 @@ class Flax:
 
 
 def draw_jmp(rng):
-    options = {"loss_scale": rng.choice(SCALES if rng.random() < 0.7 else EXTREMES), "period": rng.choice(WINDOWS)}
+    options = {
+        "loss_scale": rng.choice(SCALES if rng.random() < 0.7 else EXTREMES),
+        "period": rng.choice(WINDOWS),
+    }
     if rng.random() < 0.4:
         options["factor"] = rng.choice((2, 3, 4, 10))
     if rng.random() < 0.4:

@@ -8,6 +8,7 @@ The package makes its tensors on device "cuda"; the script makes them on the CPU
 import math
 import tempfile
 import warnings
+from importlib.metadata import version
 
 import torch
 import torch.distributed as dist
@@ -26,10 +27,9 @@ def _on_cpu(make):
     return wrapped
 
 
-torch.tensor = _on_cpu(torch.tensor)
+torch.tensor = _on_cpu(torch.tensor)  # before the package is imported
 
-from importlib.metadata import version
-
+# ruff: noqa: E402
 from megatron.core.optimizer.grad_scaler import DynamicGradScaler
 from megatron.core.optimizer.optimizer import Float16OptimizerWithFloat16Params
 from megatron.core.optimizer.optimizer_config import OptimizerConfig
@@ -74,7 +74,8 @@ class Driver:
         scaled = self.optimizer.scale_loss(self.parameter + 1.0)
         scaled.backward()
         used = self.scaler.scale.item()
-        assert same(scaled.item(), used) and same(self.parameter.grad.item(), used)
+        assert same(scaled.item(), used)
+        assert same(self.parameter.grad.item(), used)
         gradient = delivered(kind, used)
         self.parameter.main_grad = _tensor(gradient)
         self.inner.seen = None
@@ -110,7 +111,9 @@ def draw(rng):
     options = {"growth_interval": rng.choice(WINDOWS)}
     if rng.random() < 0.9:
         options["initial_scale"] = rng.choice(SCALES if rng.random() < 0.75 else EXTREMES)
-        options["min_scale"] = min(options["initial_scale"], rng.choice((1.0, 1.0, 1.0, 3.0, 2.0**-20, 2.0**10)))
+        options["min_scale"] = min(
+            options["initial_scale"], rng.choice((1.0, 1.0, 1.0, 3.0, 2.0**-20, 2.0**10))
+        )
     if rng.random() < 0.85:
         options["hysteresis"] = rng.choice((1, 1, 2, 3))
     if rng.random() < 0.4:
@@ -120,7 +123,7 @@ def draw(rng):
 
 def main():
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method="file://%s/store" % tempfile.mkdtemp(), rank=0, world_size=1)
+    dist.init_process_group("gloo", init_method=f"file://{tempfile.mkdtemp()}/store", rank=0, world_size=1)
     record(
         "megatron",
         Driver,
@@ -131,7 +134,7 @@ def main():
         recorded_with={"megatron-core": version("megatron-core"), "torch": torch.__version__},
         script=__file__,
         api="DynamicGradScaler in Float16OptimizerWithFloat16Params(SGD): scale_loss, step; tensors on the CPU",
-        notes="The options left out are those of Megatron's command line: %r." % DEFAULTS,
+        notes=f"The options left out are those of Megatron's command line: {DEFAULTS!r}.",
         odd=[
             {"growth_interval": 2, "initial_scale": math.inf},
             {"growth_interval": 1, "initial_scale": 2.0**127, "hysteresis": 1},

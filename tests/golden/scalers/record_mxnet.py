@@ -5,11 +5,10 @@ pip install mxnet==1.9.1 numpy==1.23.5 (Python 3.8); python record_mxnet.py
 The class takes no arguments; the script sets the attributes that its constructor sets.
 """
 
-import numpy as np
-
 import logging
 
 import mxnet as mx
+import numpy as np
 from mxnet import autograd, gluon
 from mxnet.contrib import amp
 from mxnet.contrib.amp.loss_scaler import LossScaler

@@ -41,7 +41,9 @@ class Driver:
         self.amp = kind is paddle.amp.AmpScaler
         self.scaler = kind(**options)
         assert self.scaler.is_enable()
-        self.parameter = paddle.create_parameter([1], "float32", default_initializer=paddle.nn.initializer.Constant(0.0))
+        self.parameter = paddle.create_parameter(
+            [1], "float32", default_initializer=paddle.nn.initializer.Constant(0.0)
+        )
         self.optimizer = WatchedSGD(0.5, parameters=[self.parameter])
 
     def step(self, kind):
@@ -51,7 +53,8 @@ class Driver:
         scaled = scaler.scale((self.parameter + 1.0).sum())
         scaled.backward()
         used = float(scaler._scale)
-        assert same(float(scaled), used) and same(float(self.parameter.grad), used)
+        assert same(float(scaled), used)
+        assert same(float(self.parameter.grad), used)
         gradient = np.float32(delivered(kind, used))
         self.parameter.grad.set_value(np.array([gradient], np.float32))
         optimizer.seen = None
@@ -93,7 +96,8 @@ def main():
         "version": paddle.__version__,
         "recorded_with": {"paddlepaddle": paddle.__version__, "numpy": np.__version__},
         "script": __file__,
-        "notes": "The kernel that unscales flushes subnormal numbers, a scale below 2**-126 included, to zero; the scale itself does not.",
+        "notes": "The kernel that unscales flushes subnormal numbers, a scale below 2**-126 included, to zero; "
+        "the scale itself does not.",
         "odd": [
             {"incr_every_n_steps": 0},
             {"incr_every_n_steps": -1},

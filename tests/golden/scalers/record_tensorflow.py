@@ -152,7 +152,8 @@ def main():
         version=tf_keras.__version__,
         recorded_with=versions,
         script=__file__,
-        api="tf_keras.mixed_precision.LossScaleOptimizer(SGD, ...): get_scaled_loss, get_unscaled_gradients, apply_gradients",
+        api="tf_keras.mixed_precision.LossScaleOptimizer(SGD, ...): "
+        "get_scaled_loss, get_unscaled_gradients, apply_gradients",
         notes="The test looks at the unscaled gradients: a finite scaled gradient can be refused.",
         odd=[
             {"dynamic_growth_steps": 0},
@@ -172,7 +173,8 @@ def main():
         version=tf.__version__,
         recorded_with=versions,
         script=__file__,
-        api="tf.compat.v1.mixed_precision.DynamicLossScale under MixedPrecisionLossScaleOptimizer(GradientDescentOptimizer)",
+        api="tf.compat.v1.mixed_precision.DynamicLossScale "
+        "under MixedPrecisionLossScaleOptimizer(GradientDescentOptimizer)",
         notes="The test looks at the unscaled gradients: a finite scaled gradient can be refused.",
         odd=[
             {"increment_period": 0},

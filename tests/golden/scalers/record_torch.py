@@ -40,7 +40,8 @@ class Driver:
         scaled_loss = scaler.scale(self.parameter + 1.0)  # the loss is 1, its gradient 1
         scaled_loss.backward()
         used = scaler._scale.item()
-        assert same(self.parameter.grad.item(), used) and same(scaled_loss.item(), used)
+        assert same(self.parameter.grad.item(), used)
+        assert same(scaled_loss.item(), used)
         gradient = delivered(kind, used)
         self.parameter.grad.fill_(gradient)
         optimizer.seen = None
@@ -76,7 +77,7 @@ def main():
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     store = tempfile.mkdtemp()
-    dist.init_process_group("gloo", init_method="file://%s/store" % store, rank=0, world_size=1)
+    dist.init_process_group("gloo", init_method=f"file://{store}/store", rank=0, world_size=1)
     common = {
         "package": "torch",
         "version": torch.__version__.split("+")[0],
@@ -90,7 +91,12 @@ def main():
             {"growth_interval": 2, "init_scale": float("inf")},
             {"growth_interval": 2, "init_scale": float("nan")},
         ],
-        "refused": [{"growth_factor": 1.0}, {"growth_factor": 0.5}, {"backoff_factor": 1.0}, {"backoff_factor": 2.0}],
+        "refused": [
+            {"growth_factor": 1.0},
+            {"growth_factor": 0.5},
+            {"backoff_factor": 1.0},
+            {"backoff_factor": 2.0},
+        ],
     }
     record(
         "torch",

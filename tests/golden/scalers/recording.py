@@ -54,7 +54,7 @@ def divisor(candidates, explains):
     for candidate in candidates:
         if explains(candidate):
             return candidate
-    raise AssertionError("none of the scales %r explains the gradient" % (candidates,))
+    raise AssertionError(f"none of the scales {candidates!r} explains the gradient")
 
 
 def same(left: float, right: float) -> bool:
@@ -82,7 +82,7 @@ def run(make, options: dict, history: str, raises: tuple) -> dict:
         except AssertionError:  # a check of the recorder
             raise
         except raises as error:
-            steps.append(["raise", ("%s: %s" % (type(error).__name__, error)).splitlines()[0][:160]])
+            steps.append(["raise", (f"{type(error).__name__}: {error}").splitlines()[0][:160]])
     state = {key: value(entry) for key, entry in driver.state().items()}
     return {
         "options": {k: value(v) for k, v in options.items()},
@@ -92,7 +92,22 @@ def run(make, options: dict, history: str, raises: tuple) -> dict:
     }
 
 
-def record(name, make, draw, *, seed, package, version, recorded_with, script, api, odd=(), refused=(), raises=(), notes=""):
+def record(
+    name,
+    make,
+    draw,
+    *,
+    seed,
+    package,
+    version,
+    recorded_with,
+    script,
+    api,
+    odd=(),
+    refused=(),
+    raises=(),
+    notes="",
+):
     """Record the cases of one class of a package, and write `<name>.json`.
 
     make(**options) gives a driver with step(kind) -> (scale used, divided by, applied) and state();
@@ -113,9 +128,14 @@ def record(name, make, draw, *, seed, package, version, recorded_with, script, a
         try:
             make(**options)
         except Exception as error:
-            errors.append({"options": {k: value(v) for k, v in options.items()}, "error": "%s: %s" % (type(error).__name__, error)})
+            errors.append(
+                {
+                    "options": {k: value(v) for k, v in options.items()},
+                    "error": f"{type(error).__name__}: {error}",
+                }
+            )
         else:
-            raise ValueError("%s accepts %r" % (name, options))
+            raise ValueError(f"{name} accepts {options!r}")
     versions = {"python": platform.python_version(), "machine": platform.machine()}
     versions.update(recorded_with)
     head = {
@@ -123,7 +143,7 @@ def record(name, make, draw, *, seed, package, version, recorded_with, script, a
         "version": version,
         "api": api,
         "recorded_with": versions,
-        "script": "tests/golden/scalers/%s" % os.path.basename(script),
+        "script": f"tests/golden/scalers/{os.path.basename(script)}",
         "notes": notes,
     }
     write(name, head, cases, odd_cases, errors)
@@ -138,7 +158,7 @@ def write(name, head, cases, odd_cases, errors) -> None:
     def lines(entries):
         return "[" + ",".join("\n" + compact(entry) for entry in entries) + "]"
 
-    parts = ["%s: %s" % (json.dumps(key), json.dumps(entry)) for key, entry in head.items()]
+    parts = [f"{json.dumps(key)}: {json.dumps(entry)}" for key, entry in head.items()]
     parts += ['"cases": ' + lines(cases), '"odd_cases": ' + lines(odd_cases), '"refused": ' + lines(errors)]
     text = "{" + ",\n".join(parts) + "}\n"
     json.loads(text)
@@ -146,4 +166,6 @@ def write(name, head, cases, odd_cases, errors) -> None:
     with open(path, "w") as file:
         file.write(text)
     steps = sum(len(case["steps"]) for case in cases)
-    print("%s: %d cases, %d steps, %d odd, %d refused, %d bytes" % (name, len(cases), steps, len(odd_cases), len(errors), len(text)))
+    print(
+        f"{name}: {len(cases)} cases, {steps} steps, {len(odd_cases)} odd, {len(errors)} refused, {len(text)} bytes"
+    )
