@@ -185,7 +185,7 @@ class MindSporeAmpScaler(SavedScaler):
         need_check(observation)
         decision = Decision(apply=not observation.overflowed, divide_by=self.scale, dtype="tensor")
         if observation.overflowed:
-            return replace(self, scale=max(divide32(self.scale, self.scale_factor), 1.0), counter=0), decision
+            return replace(self, scale=max(1.0, divide32(self.scale, self.scale_factor)), counter=0), decision
         scale = self.scale
         if self.counter == self.scale_window - 1:
             grown = multiply32(scale, self.scale_factor)
@@ -217,9 +217,10 @@ class MindSporeCellScaler(SavedScaler):
     Parameters
     ----------
     loss_scale_value : float
-        Rounded to float32; not 0. The framework has no default; this is that of the manager, which makes the cell.
+        Rounded to float32. At 0 every step overflows, which raises the scale to 1. The framework has no default; this
+        is that of the manager, which makes the cell.
     scale_factor : float
-        Rounded to float32; not 0. Default as above.
+        Rounded to float32. With 0, growth gives the scale 0 and an overflow infinity. Default as above.
     scale_window : int
         The scale grows on exactly that finite step; 0 or less is as 1. Default as above.
     scale : float, optional
@@ -233,8 +234,8 @@ class MindSporeCellScaler(SavedScaler):
     float32. Nothing keeps growth from reaching infinity, and from infinity no overflow leads back. Gradients are
     unscaled in their own format by the scale that multiplied the loss.
 
-    Violates: 4 (reaches infinity), 7 (``o`` at .25 raises the scale to 1), 8 (other factors than powers of two;
-    float16 gradients from 2^25 on).
+    Violates: 4 (reaches infinity), 5 (0 at the start, or by a factor of 0), 7 (``o`` at .25 raises the scale to 1), 8
+    (other factors than powers of two; float16 gradients from 2^25 on).
 
     Examples
     --------
@@ -258,10 +259,7 @@ class MindSporeCellScaler(SavedScaler):
 
     def __post_init__(self) -> None:
         for option in ("loss_scale_value", "scale_factor"):
-            value = getattr(self, option)
-            need_float32(option, value)
-            if value == 0:
-                raise ValueError(f"{option}={value!r}: its reciprocal is taken; pass another number than 0")
+            need_float32(option, getattr(self, option))
         need_integer("scale_window", self.scale_window)
         scale = self.loss_scale_value if self.scale is None else self.scale
         object.__setattr__(self, "scale", float32(scale))
@@ -273,7 +271,9 @@ class MindSporeCellScaler(SavedScaler):
         grows = not overflow and self.iteration - self.last_change >= self.scale_window
         scale = self.scale
         if overflow:
-            scale = max(multiply32(scale, divide32(1.0, self.scale_factor)), 1.0)
+            scale = max(
+                1.0, multiply32(scale, divide32(1.0, self.scale_factor))
+            )  # 1 from NaN, as the framework
         elif grows:
             scale = multiply32(scale, self.scale_factor)
         following = replace(
