@@ -1,6 +1,8 @@
 """MindSpore's three rules; traces recorded from MindSpore 2.10.0 itself are replayed in test_golden_traces.py."""
 
+import json
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from fp16sim.scaling import (
     unscale,
 )
 
+RECORDED = Path(__file__).parents[1] / "golden" / "scalers" / "mindspore_manager.json"
 OVERFLOW, FINITE = Observation(overflow=True), Observation()
 KINDS = [MindSporeManagerScaler, MindSporeAmpScaler, MindSporeCellScaler]
 
@@ -85,6 +88,14 @@ def test_a_window_below_one_grows_at_each_step_of_the_cell(window):
 
 def test_the_cell_raises_a_scale_below_one():
     assert walk(MindSporeCellScaler(0.25), "o")[1] == [1]
+    assert walk(MindSporeCellScaler(0.0), "o")[1] == [1]
+
+
+def test_the_cell_takes_a_factor_of_zero():
+    scaler = MindSporeCellScaler(4.0, scale_factor=0.0, scale_window=2)
+    assert walk(scaler, "o")[1] == [math.inf]
+    assert walk(scaler, "..o")[1] == [4, 0, 1]
+    assert observe(walk(scaler, "..")[0], [np.float32([0.0])]).overflow  # 0 * inf
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -127,11 +138,19 @@ def test_states(kind):
         (MindSporeAmpScaler, {"scale_value": 0.5}, "1 or more"),
         (MindSporeAmpScaler, {"scale_factor": 1.5}, "an integer"),
         (MindSporeAmpScaler, {"scale_window": 0}, "above 0"),
-        (MindSporeCellScaler, {"loss_scale_value": 0}, "another number than 0"),
-        (MindSporeCellScaler, {"scale_factor": 0}, "another number than 0"),
+        (MindSporeCellScaler, {"loss_scale_value": "8"}, "a finite number"),
         (MindSporeCellScaler, {"scale_window": 1.5}, "an integer"),
     ],
 )
 def test_refusals(kind, options, message):
     with pytest.raises(ValueError, match=message):
         kind(**options)
+
+
+def test_what_the_manager_keeps_in_memory():
+    """Recorded though MindSpore does not save it."""
+    for case in json.loads(RECORDED.read_text())["cases"]:
+        scaler, _ = walk(MindSporeManagerScaler(**case["options"]), case["history"].replace("n", "o"))
+        found = (scaler.scale, scaler.iteration, scaler.last_overflow, scaler.bad_steps)
+        kept = case["state"]
+        assert found == (kept["loss_scale"], kept["cur_iter"], kept["last_overflow_iter"], kept["bad_step"])
