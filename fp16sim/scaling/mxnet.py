@@ -16,6 +16,8 @@ from fp16sim.scaling.state import SavedScaler
 
 __all__ = ["MxnetScaler"]
 
+_LARGEST, _TINY = 2.0**128 - 2.0**104, 2.0**-126  # float32's largest and smallest normal values
+
 
 @dataclass(frozen=True)
 class MxnetScaler(SavedScaler):
@@ -41,9 +43,10 @@ class MxnetScaler(SavedScaler):
     -----
     The scale is a Python float. A step takes up the scale that the step before it chose, then chooses the next: one
     overflow in a closed loop is followed by another at the same scale. Every element of the scaled gradients is tested;
-    the optimizer multiplies by 1/scale, rounded to float32. From 2^-1074 the scale becomes 0, and MXNet then divides by
-    it: a ZeroDivisionError, here a reason to stop. A skip leaves the optimizer as it was. Trainer saves nothing of
-    the scaler: a restarted run begins with the initial scale.
+    the optimizer multiplies by 1/scale, rounded to float32, and refuses one that overflows or underflows there: at
+    2^-128 and less, and above 2^126, a finite step moves the scaler and is then an MXNetError, here a reason to stop.
+    From 2^-1074 the scale becomes 0, and MXNet divides by it: a ZeroDivisionError, also a reason to stop. A skip leaves
+    the optimizer as it was. Trainer saves nothing of the scaler: a restarted run begins with the initial scale.
 
     Violates: 3 (no way out of 0), 5 (from 2^-1074, ``ooo``), 6 (``oo`` at one scale is two halvings), 10 (nothing is
     saved: ``o`` before a restart is forgotten).
@@ -87,6 +90,10 @@ class MxnetScaler(SavedScaler):
             reason = "mxnet divides by the loss scale, which is 0: ZeroDivisionError"
             return self, Decision(apply=False, divide_by=1.0, stop=reason)
         decision = Decision(apply=not observation.overflowed, divide_by=self.scale)
+        reciprocal = abs(1.0 / self.scale)
+        if decision.apply and (reciprocal > _LARGEST or 0 < reciprocal < _TINY):
+            reason = f"mxnet's optimizer refuses 1/{self.scale}, which is no normal float32 value: MXNetError"
+            decision = Decision(apply=False, divide_by=self.scale, stop=reason)
         scale = following = self.next_loss_scale
         unskipped = self.unskipped + 1
         if observation.overflowed:

@@ -46,9 +46,9 @@ class TorchScaler(SavedScaler):
     ``scale * factor`` is a binary64 product, rounded to float32 once. Growth to infinity is not taken, though
     the counter starts again; backoff has no floor: from 2^-149 the scale becomes 0, as in torch. The scaled gradients
     are tested, element by element; then they are multiplied by the float32 reciprocal, taken in binary64, of the scale
-    that multiplied the loss. A loss of one number in float16 or bfloat16 is scaled in float32; one with dimensions
-    keeps its format, where a float16 scale of 65536 is infinite. A skip leaves the optimizer as it was. torch's
-    ``unscale_`` refuses float16 gradients; here they are unscaled to float32.
+    that multiplied the loss. The loss is scaled in float32. Without dimensions it stays float32; one with dimensions is
+    rounded back to its format, so a float16 loss of shape (1,) that holds 1 is infinite at 65536. A skip leaves the
+    optimizer as it was. torch's ``unscale_`` refuses float16 gradients; here they are unscaled to float32.
 
     Violates: 1 (from 2^-149, ``o.``: a gradient over the scale 0 is applied as NaN; below 2^-128 the reciprocal is
     infinite), 5 (from 2^-149, ``o``). With an initial scale or factors that are no powers of two also 8, and with an
@@ -92,8 +92,9 @@ class TorchScaler(SavedScaler):
         object.__setattr__(self, "scale", float32(self.init_scale if self.scale is None else self.scale))
 
     def scale_loss(self, loss: Tensor) -> Tensor:
-        """Multiply a loss by the scale: one number in float32 or wider, anything with dimensions in its format."""
-        return in_float32(loss, self.scale) if loss.ndim == 0 else loss * self.scale
+        """Multiply a loss by the scale in float32; one with dimensions is rounded back to its format."""
+        scaled = in_float32(loss, self.scale)
+        return scaled.cast(loss.dtype) if loss.ndim else scaled
 
     def update(self, observation: Observation) -> tuple[TorchScaler, Decision]:
         """Move the scale by one step.

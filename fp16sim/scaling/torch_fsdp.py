@@ -32,8 +32,8 @@ class TorchFsdpScaler(TorchScaler):
     roundings; on a GPU it calls the kernel of GradScaler, which rounds once and does not grow to infinity. Scaled
     gradients are tested; the ranks add up what they found, so any of them skips the step on all. A float16 gradient is
     multiplied by the float32 reciprocal in float32 and rounded back to float16: at 65536 a true 5e-8 becomes 5.96e-8,
-    and 2e-8 becomes 0. A loss of one number is scaled in float32 and rounded back to its format, so a float16 loss of 1
-    at 65536 is infinite. A skip leaves the optimizer as it was.
+    and 2e-8 becomes 0. The loss is scaled in float32 and rounded back to its format: a float16 loss of 1 at 65536 is
+    infinite. A skip leaves the optimizer as it was.
 
     Violates: 1 and 5 (as `torch`), 3 and 4 (from 2^127 with a window of 1, ``.``: the scale is infinite, every step
     overflows, and half of infinity is infinity).
@@ -48,9 +48,7 @@ class TorchFsdpScaler(TorchScaler):
     name: ClassVar[str] = "torch_fsdp"
 
     def scale_loss(self, loss: Tensor) -> Tensor:
-        """Multiply a loss by the scale as GradScaler does, and round it back to its format."""
-        if loss.ndim:
-            return loss * self.scale
+        """Multiply a loss by the scale in float32, and round it back to its format."""
         back: Tensor = in_float32(loss, self.scale).cast(loss.dtype)
         return back
 

@@ -16,7 +16,10 @@ from fp16sim.scaling import observe
 FOLDER = Path(__file__).parents[1] / "golden" / "scalers"
 FILES = sorted(FOLDER.glob("*.json"))
 GROUPS = ("cases", "odd_cases")
-MODELS = {"deepspeed_fused": "deepspeed_unfused"}  # one rule in two optimizers
+MODELS = {"deepspeed_fused": "deepspeed_unfused", "paddle_amp": "paddle"}  # one rule in two classes
+DEFAULTS = {"paddle_amp": {"init_loss_scaling": 2.0**15, "incr_every_n_steps": 1000}}
+LOOKS = {"paddle": scaling.StaticScaler(1.0)}  # the CPU's kernel, that was recorded, tests before it unscales
+ATTRIBUTES = {"_loss_scale": "scale", "_next_loss_scale": "next_loss_scale", "_unskipped": "unskipped"}
 WITHOUT_ARGUMENTS = {
     "deepspeed_fused": {"initial_scale_power": 32},
     "deepspeed_unfused": {"min_loss_scale": 0.25},
@@ -43,11 +46,8 @@ def first_difference(scaler, case):
     for index, (kind, step) in enumerate(zip(case["history"], case["steps"], strict=True)):
         if reload:
             scaler = scaler.load_framework_state(scaler.framework_state())
-        used = float(scaler.scale)
-        # At an infinite scale TensorFlow 1's tape gives no finite gradient, whatever the recording script delivers.
-        unrecorded = scaler.name == "tf_v1" and math.isinf(used)
-        gradient = np.float32([used if unrecorded else delivered(kind, used)])
-        following, decision = scaler.update(observe(scaler, [gradient]))
+        gradient = np.float32([delivered(kind, float(scaler.scale))])
+        following, decision = scaler.update(observe(LOOKS.get(scaler.name, scaler), [gradient]))
         if step[0] == "raise":
             if decision.stop is None:
                 return f"step {index}: no reason to stop, but the package raised {step[1]!r}"
@@ -65,6 +65,9 @@ def first_difference(scaler, case):
     for key, value in scaler.framework_state().items():
         if key not in case["state"] or not same(value, number(case["state"][key])):
             return f"state {key!r}: {value!r}, not {case['state'].get(key, 'there')!r}; {case['options']}"
+    for key, attribute in ATTRIBUTES.items():  # of mxnet, which saves nothing
+        if key in case["state"] and number(case["state"][key]) != getattr(scaler, attribute):
+            return f"{key}: {getattr(scaler, attribute)!r}, not {case['state'][key]!r}; {case['options']}"
     for counter in ("iterations", "global_step"):
         if case["state"].get(counter, advances) != advances:
             return f"{counter}: advanced {advances} times, not {case['state'][counter]}"
@@ -74,7 +77,8 @@ def first_difference(scaler, case):
 def model(path, options):
     if options.get("no_arguments"):
         options = WITHOUT_ARGUMENTS[path.stem]
-    options = {key: number(value) for key, value in options.items() if key != "jit"}
+    given = {key: number(value) for key, value in options.items() if key != "jit"}
+    options = {**DEFAULTS.get(path.stem, {}), **given}
     return scaling.make(name_of(path), **options)
 
 
