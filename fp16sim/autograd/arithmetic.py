@@ -7,7 +7,7 @@ exchanged for one another under a whole training run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import copysign, prod
@@ -257,6 +257,21 @@ class Arithmetic:
         for name, counts in counted:
             events.record(name, counts)
         return [result.view(dtype).reshape(shape) for result in results]
+
+    def tabulated(self, name: str, rule: Callable[[Arithmetic, Array], Array], a: Array) -> Array:
+        """Apply a rule that computes each element from that element alone, and that `name` names.
+
+        Of 16-bit formats a backend may keep the results.
+        """
+        if a.itemsize != 2 or watching():
+            return rule(self, a)
+        dtype = a.dtype
+        found = backends.current().tabulated(
+            f"{name} in {dtype.name}",
+            lambda bits: rule(self, bits.view(dtype)).view(np.uint16),
+            a.view(np.uint16),
+        )
+        return found.view(dtype)
 
     def power(self, a: Array, exponent: float) -> Array:
         """Raise to a constant power, in float32 at least, then rounded to the dtype once more if that is narrower."""

@@ -228,8 +228,7 @@ def test_shares_cover_a_result_once() -> None:
             with on_threads(n):
                 seen = np.zeros(shape, int)
                 for share in products._shares(shape, 10, 1):
-                    for i, rows, columns in share:
-                        seen[i, rows, columns] += 1
+                    seen[share] += 1
                 assert (seen == 1).all()
 
 

@@ -119,3 +119,20 @@ def test_arithmetic_performs_a_program_as_its_operations_and_counts_the_same(dty
         r.sqrt(r.add(r.multiply(a, b), r.constant(0.1, a)))
     assert (together.inexact, together.invalid) == (apart.inexact, apart.invalid)
     assert together.inexact > 0
+
+
+def test_a_rule_of_one_element_is_looked_up_with_the_same_bits() -> None:
+    def squared(r: Arithmetic, a: np.ndarray) -> np.ndarray:
+        return r.add(r.multiply(a, a), r.constant(0.3, a))
+
+    for dtype in (DTYPES["float16"], DTYPES["bfloat16"], DTYPES["float32"]):
+        a = np.arange(1 << 16, dtype=np.uint32).astype(f"u{dtype.itemsize}").view(dtype).reshape(256, 256)
+        r = Arithmetic()
+        with np.errstate(all="ignore"):
+            expected = squared(r, a)
+            few = r.tabulated("rule of a test", squared, a[:2, ::2])
+            all_ = r.tabulated("rule of a test", squared, a.T)
+        assert few.tobytes() == expected[:2, ::2].tobytes()
+        assert all_.tobytes() == expected.T.tobytes()
+        with use_backend("reference"):
+            assert r.tabulated("rule of a test", squared, a[3, :5]).tobytes() == expected[3, :5].tobytes()

@@ -17,6 +17,7 @@ from fp16sim.autograd.ops.elementwise import is_number
 from fp16sim.autograd.ops.reductions import axes_of
 from fp16sim.autograd.tensor import Context, Tensor, need_tensor
 from fp16sim.emulator.formats import nearest_name
+from fp16sim.emulator.programs import program_of
 
 __all__ = [
     "gelu",
@@ -108,7 +109,8 @@ def _gelu_gradient(context: Context, gradient: Array) -> Parts:
     if a.dtype in _REAL:
         slope = arithmetic.function(f"{name}_derivative", a)
     else:
-        slope = (_gelu_slope if name == "gelu" else _gelu_tanh_slope)(arithmetic, a)
+        rule = _gelu_slope if name == "gelu" else _gelu_tanh_slope
+        slope = arithmetic.tabulated(f"slope of {name}", rule, a)
     return (arithmetic.multiply(gradient, slope),)
 
 
@@ -294,9 +296,10 @@ def _softmax(arithmetic: Arithmetic, a: Array, axis: int) -> tuple[Array, Saved]
 def _softmax_gradient(context: Context, gradient: Array) -> Parts:
     (y, axis), arithmetic = context.saved, context.arithmetic
     inner = arithmetic.sum(arithmetic.multiply(gradient, y), axis, keepdims=True)
-    return (arithmetic.multiply(y, arithmetic.subtract(gradient, inner)),)
+    return tuple(arithmetic.perform(_SOFTMAX_GRADIENT, y, gradient, inner))
 
 
+_SOFTMAX_GRADIENT = program_of(lambda y, g, inner: (y * (g - inner),), 3)
 _SOFTMAX = Op("softmax", _softmax, _softmax_gradient)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Any, NamedTuple
 
@@ -115,6 +115,13 @@ class Backend:
             ),
             watch,
         )
+
+    def tabulated(self, name: str, rule: Callable[[Encodings], Encodings], bits: Encodings) -> Encodings:
+        """Apply a rule that maps every 16-bit encoding by itself; `name` names the rule and the format.
+
+        A backend may keep what it gives for all encodings.
+        """
+        return rule(bits)
 
     def convert(
         self,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import Any
 
@@ -33,6 +33,7 @@ _PLAIN = Rounding()
 _NO_FLAGS = np.empty(0, np.uint8)
 _NO_DRAWS = np.empty(0, np.uint32)
 _NO_KEY = 0
+_WORTH_A_TABLE = 1 << 14
 _FLOAT32 = np.dtype(np.float32)
 _CIRCULAR_LOOPS = {"sin": float32_functions.sin_loop, "cos": float32_functions.cos_loop}
 
@@ -103,6 +104,9 @@ class CpuBackend(Backend):
     """
 
     name = "cpu"
+
+    def __init__(self) -> None:
+        self._tables: dict[str, Encodings] = {}
 
     def elementwise(
         self,
@@ -185,6 +189,16 @@ class CpuBackend(Backend):
         if not watch or flags is None:
             return Outcome(out, None, None)
         return Outcome(out, flags if watch == "flags" else None, count_flags(flags))
+
+    def tabulated(self, name: str, rule: Callable[[Encodings], Encodings], bits: Encodings) -> Encodings:
+        """Look a rule up in a table, which the first call with many encodings makes."""
+        if name not in self._tables:
+            if bits.size < _WORTH_A_TABLE:
+                return rule(bits)
+            self._tables[name] = np.ascontiguousarray(rule(np.arange(1 << 16, dtype=np.uint16)))
+        out = np.empty(bits.shape, np.uint16)
+        half.gather(self._tables[name], np.ascontiguousarray(bits).reshape(-1), out.reshape(-1))
+        return out
 
     def convert(
         self,

@@ -27,7 +27,9 @@ Counts = npt.NDArray[np.int64]
 Convert = Callable[[Array, Format, Format], Array]
 """Rounds encodings of one format to another, to nearest."""
 Tile = Callable[[Array, Array, Array | None, Array], Counts | None]
-"""Fills its last argument, (m, n), from (m, k), (k, n) and the accumulator input; counts if it was made to."""
+"""Fills its last argument, (batch, m, n), from (batch, m, k), (batch, k, n) and the accumulator input.
+
+Gives counts if it was made to."""
 
 _WORTH_A_THREAD = {"": 1 << 16, "tensor core": 1 << 22}
 _WORTH_A_PACKED_THREAD = 1 << 25
@@ -70,20 +72,16 @@ def matmul_tiles(
     tile, kind = _chosen(fmt, path, out_format, convert, counting)
     worth = _WORTH_A_THREAD.get(kind, _WORTH_A_PACKED_THREAD)
     if len(a) == 1 and (threads.threads() == 1 or out.size * a.shape[2] < 2 * worth):
-        return tile(a[0], b[0], None if c is None else c[0], out[0])
+        return tile(a, b, c, out)
 
-    def fill(pieces: list[tuple[int, slice, slice]]) -> Counts:
-        counts = np.zeros(dot.SWAMPED + 1, np.int64)
-        for i, rows, columns in pieces:
-            start = None if c is None else c[i, rows, columns]
-            raised = tile(a[i, rows], b[i, :, columns], start, out[i, rows, columns])
-            if raised is not None:
-                counts += raised
-        return counts
+    def fill(some: slice, rows: slice, columns: slice) -> Counts | None:
+        start = None if c is None else c[some, rows, columns]
+        return tile(a[some, rows], b[some, :, columns], start, out[some, rows, columns])
 
     shares = _shares(out.shape, a.shape[2], worth)
-    counted = threads.run([lambda share=share: fill(share) for share in shares])  # type: ignore[misc]
-    return sum(counted, np.zeros(dot.SWAMPED + 1, np.int64)) if counting else None
+    counted = threads.run([lambda share=share: fill(*share) for share in shares])  # type: ignore[misc]
+    zero = np.zeros(dot.SWAMPED + 1, np.int64)
+    return sum((counts for counts in counted if counts is not None), zero) if counting else None
 
 
 def sums(
@@ -175,19 +173,18 @@ def _delivered(total: Array, inner: Format, out_format: Format, convert: Convert
     return convert(total.reshape(-1), inner, out_format).reshape(total.shape)
 
 
-def _shares(shape: tuple[int, ...], k: int, worth: int) -> list[list[tuple[int, slice, slice]]]:
-    """Divide a (batch, m, n) result among the threads: tiles (matrix, rows, columns) for each."""
+def _shares(shape: tuple[int, ...], k: int, worth: int) -> list[tuple[slice, slice, slice]]:
+    """Divide a (batch, m, n) result among the threads: tiles (matrices, rows, columns)."""
     batch, m, n = shape
     workers = max(1, min(threads.threads(), batch * m * n * k // worth))
     if workers == 1 or batch >= workers:
-        whole = slice(0, m), slice(0, n)
         ends = [batch * i // workers for i in range(workers + 1)]
-        return [[(i, *whole) for i in range(*pair)] for pair in zip(ends, ends[1:], strict=False)]
+        return [(slice(*pair), slice(0, m), slice(0, n)) for pair in zip(ends, ends[1:], strict=False)]
     if m >= n or m >= 64 * workers:
         tiles = [(part, slice(0, n)) for part in _parts(m, workers)]
     else:
         tiles = [(slice(0, m), part) for part in _parts(n, workers)]
-    return [[(i, *tile)] for i in range(batch) for tile in tiles]
+    return [(slice(i, i + 1), *tile) for i in range(batch) for tile in tiles]
 
 
 def _parts(length: int, workers: int) -> list[slice]:
@@ -228,7 +225,10 @@ def _complete_tile(fmt: Format, path: Datapath, out_format: Format) -> Tile:
     rules = rules_of(path, fmt, out_format)
 
     def tile(a: Array, b: Array, c: Array | None, out: Array) -> Counts:
-        return dot.dot_products(a, b, c, out, rules)
+        counts = np.zeros(dot.SWAMPED + 1, np.int64)
+        for i in range(len(out)):
+            counts += dot.dot_products(a[i], b[i], None if c is None else c[i], out[i], rules)
+        return counts
 
     return tile
 
@@ -240,7 +240,8 @@ def _tensor_core_tile(path: Datapath, out_format: Format, convert: Convert) -> T
 
     def tile(a: Array, b: Array, c: Array | None, out: Array) -> None:
         place = out if given == out_format else np.empty(out.shape, given.uint)
-        tensorcore.multiply(a, b, c, place, rules)
+        for i in range(len(out)):
+            tensorcore.multiply(a[i], b[i], None if c is None else c[i], place[i], rules)
         if place is not out:
             out[...] = convert(place.reshape(-1), given, out_format).reshape(out.shape)
 
@@ -269,11 +270,12 @@ def _fast_tile(kind: str, fmt: Format, path: Datapath, out_format: Format, conve
     return tile
 
 
-def _widened(matrix: Array, fmt: Format, convert: Convert) -> Array:
-    """Give the binary32 encodings of a matrix; a transposed one stays so."""
-    if matrix.T.flags.c_contiguous:
-        return convert(matrix.T.reshape(-1), fmt, binary32).reshape(matrix.T.shape).T
-    return convert(np.ascontiguousarray(matrix).reshape(-1), fmt, binary32).reshape(matrix.shape)
+def _widened(matrices: Array, fmt: Format, convert: Convert) -> Array:
+    """Give the binary32 encodings of matrices; transposed ones stay so."""
+    turned = np.swapaxes(matrices, 1, 2)
+    if turned.flags.c_contiguous:
+        return np.swapaxes(convert(turned.reshape(-1), fmt, binary32).reshape(turned.shape), 1, 2)
+    return convert(np.ascontiguousarray(matrices).reshape(-1), fmt, binary32).reshape(matrices.shape)
 
 
 def _values(bits: Array, fmt: Format, carrier: np.dtype[Any]) -> Array:

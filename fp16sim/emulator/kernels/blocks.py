@@ -38,6 +38,13 @@ def matrix(array):
     return start_of(array), row // array.itemsize, column // array.itemsize
 
 
+@jit
+def matrices(array):
+    """Give where the first of several matrices starts, and the steps between them, rows and columns in values."""
+    step, row, column = array.strides
+    return start_of(array), step // array.itemsize, row // array.itemsize, column // array.itemsize
+
+
 @dataclass(frozen=True)
 class Product:
     """A compiled product, the types of its arguments, and the workspace that it needs, in bytes."""
@@ -90,58 +97,69 @@ def write_product(kind: str, result_type: np.dtype[Any]) -> Product:
     def multiply(a_array, b_array, c_array, out_array, workspace):
         # As variables, so that numba compiles packing once and not for each literal.
         rows, columns = np.intp(tile_rows), np.intp(tile_columns)
-        m, n = out_array.shape
-        k = a_array.shape[1]
-        a, a_row, a_k = matrix(a_array)
-        b, b_k, b_column = matrix(b_array)
-        c, c_row, c_column = matrix(c_array)
-        out, out_row, _ = matrix(out_array)
+        batch, m, n = out_array.shape
+        k = a_array.shape[2]
+        a_first, a_step, a_row, a_k = matrices(a_array)
+        b_first, b_step, b_k, b_column = matrices(b_array)
+        c_first, c_step, c_row, c_column = matrices(c_array)
+        out_first, out_step, out_row, _ = matrices(out_array)
         a_panels = pointer(carrier, workspace)
         b_panels = pointer(carrier, workspace + b_place)
         a_limits = pointer(carrier, workspace + a_limits_place)
         b_limits = pointer(carrier, workspace + b_limits_place)
         tiles = pointer(carrier, workspace + tiles_place)
-        for j in range(0, n, wide):
-            width = min(wide, n - j)
-            across = (width + columns - 1) // columns
-            for i in range(0, m, tall):
-                height = min(tall, m - i)
-                if c_array.size:
-                    start = advance(c, i * c_row + j * c_column)
-                    load_tiles(start, c_row, c_column, height, width, rows, columns, tiles)
-                else:
-                    clear(tiles, (height + rows - 1) // rows * across * rows * columns)
-                for p in range(0, k, depth):
-                    count = min(depth, k - p)
-                    start = advance(b, p * b_k + j * b_column)
-                    pack(start, b_column, b_k, width, count, columns, b_panels)
-                    if guarded:
-                        largest_of_panels(b_panels, columns * count, across, b_limits)
-                    for r in range(0, height, block):
-                        lines = min(block, height - r)
-                        down = (lines + rows - 1) // rows
-                        pack(advance(a, (i + r) * a_row + p * a_k), a_row, a_k, lines, count, rows, a_panels)
+        for each in range(batch):
+            a, b = advance(a_first, each * a_step), advance(b_first, each * b_step)
+            c, out = advance(c_first, each * c_step), advance(out_first, each * out_step)
+            for j in range(0, n, wide):
+                width = min(wide, n - j)
+                across = (width + columns - 1) // columns
+                for i in range(0, m, tall):
+                    height = min(tall, m - i)
+                    if c_array.size:
+                        start = advance(c, i * c_row + j * c_column)
+                        load_tiles(start, c_row, c_column, height, width, rows, columns, tiles)
+                    else:
+                        clear(tiles, (height + rows - 1) // rows * across * rows * columns)
+                    for p in range(0, k, depth):
+                        count = min(depth, k - p)
+                        start = advance(b, p * b_k + j * b_column)
+                        pack(start, b_column, b_k, width, count, columns, b_panels)
                         if guarded:
-                            largest_of_panels(a_panels, rows * count, down, a_limits)
-                        for q in range(across):
-                            right = advance(b_panels, q * columns * count)
-                            for s in range(down):
-                                left = advance(a_panels, s * rows * count)
-                                tile = advance(tiles, ((r // rows + s) * across + q) * rows * columns)
-                                fast = 1
-                                if guarded:
-                                    reached = largest_of_accumulators(tile, rows * columns)
-                                    fast = is_safe(reached, a_limits[s], b_limits[q], count)
-                                if fast:
-                                    multiply_tile(kind, 0, left, right, tile, count)
-                                else:
-                                    multiply_tile(kind, 1, left, right, tile, count)
-                store_tiles(tiles, rows, columns, height, width, advance(out, i * out_row + j), out_row)
+                            largest_of_panels(b_panels, columns * count, across, b_limits)
+                        for r in range(0, height, block):
+                            lines = min(block, height - r)
+                            down = (lines + rows - 1) // rows
+                            pack(
+                                advance(a, (i + r) * a_row + p * a_k),
+                                a_row,
+                                a_k,
+                                lines,
+                                count,
+                                rows,
+                                a_panels,
+                            )
+                            if guarded:
+                                largest_of_panels(a_panels, rows * count, down, a_limits)
+                            for q in range(across):
+                                right = advance(b_panels, q * columns * count)
+                                for s in range(down):
+                                    left = advance(a_panels, s * rows * count)
+                                    tile = advance(tiles, ((r // rows + s) * across + q) * rows * columns)
+                                    fast = 1
+                                    if guarded:
+                                        reached = largest_of_accumulators(tile, rows * columns)
+                                        fast = is_safe(reached, a_limits[s], b_limits[q], count)
+                                    if fast:
+                                        multiply_tile(kind, 0, left, right, tile, count)
+                                    else:
+                                        multiply_tile(kind, 1, left, right, tile, count)
+                    store_tiles(tiles, rows, columns, height, width, advance(out, i * out_row + j), out_row)
 
     multiply.__name__ = f"matrix product, {asked}"  # for those who watch compilation
     compiled = jit(multiply)
     # One compilation for all strides, and for arrays that may not be written.
-    read = [types.Array(ELEMENTS[name][1], 2, "A", readonly=True) for name in (operand, operand, accumulator)]
-    compiled.compile((*read, types.Array(ELEMENTS[result][1], 2, "A"), types.intp))
+    read = [types.Array(ELEMENTS[name][1], 3, "A", readonly=True) for name in (operand, operand, accumulator)]
+    compiled.compile((*read, types.Array(ELEMENTS[result][1], 3, "A"), types.intp))
     compiled.disable_compile()
     return Product(asked, np.dtype(operand), np.dtype(accumulator), result_type, end, compiled)

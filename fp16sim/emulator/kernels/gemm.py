@@ -22,6 +22,8 @@ Array = npt.NDArray[Any]
 def gemm(kind: str, a: Array, b: Array, c: Array | None, out: Array) -> None:
     """Compute out = c + a @ b, each element in order of k, with the roundings of a kind.
 
+    One product of matrices, or with one more axis in front, of the same length everywhere, one after another.
+
     Parameters
     ----------
     kind : str
@@ -60,18 +62,19 @@ def gemm(kind: str, a: Array, b: Array, c: Array | None, out: Array) -> None:
     _check(product, a, b, out)
     if out.size:
         memory = workspace.reserve(product.workspace)
-        product.multiply(_aligned(a), _aligned(b), _aligned(c), out, memory)
+        product.multiply(_cube(a), _cube(b), _cube(c), out if out.ndim == 3 else out[np.newaxis], memory)
 
 
 @cache
 def _no_input(accumulator: np.dtype[Any]) -> Array:
-    """Give the empty matrix that stands for accumulators of +0."""
-    return np.zeros((0, 0), accumulator)
+    """Give the empty array that stands for accumulators of +0."""
+    return np.zeros((0, 0, 0), accumulator)
 
 
-def _aligned(x: Array) -> Array:
-    """Copy an array whose values lie at odd places, as a field of records may."""
-    return x if x.flags.aligned else x.copy()
+def _cube(x: Array) -> Array:
+    """Give one matrix as a batch of one; copy an array whose values lie at odd places, as a field of records may."""
+    aligned = x if x.flags.aligned else x.copy()
+    return aligned if x.ndim == 3 else aligned[np.newaxis]
 
 
 def _check(product: Product, a: Array, b: Array, out: Array) -> None:
@@ -80,11 +83,15 @@ def _check(product: Product, a: Array, b: Array, out: Array) -> None:
         raise TypeError(
             f"operands are {a.dtype} and {b.dtype}: kind {product.kind!r} takes {product.operand}; convert them"
         )
-    if not (a.ndim == b.ndim == 2 and a.shape[1] == b.shape[0] and out.shape == (a.shape[0], b.shape[1])):
+    shape = (*a.shape[:-1], *b.shape[-1:])
+    fits = (
+        a.ndim == b.ndim and a.ndim in (2, 3) and a.shape[-1] == b.shape[-2] and a.shape[:-2] == b.shape[:-2]
+    )
+    if not (fits and out.shape == shape):
         raise ValueError(
             f"shapes {a.shape}, {b.shape} and out {out.shape}: a product takes (m, k), (k, n) and (m, n); reshape"
         )
-    consecutive = out.strides[1] == out.itemsize or out.shape[1] == 1
+    consecutive = out.strides[-1] == out.itemsize or out.shape[-1] == 1
     if out.size and not (consecutive and out.flags.writeable and out.flags.aligned):
         raise ValueError(
             f"out with strides {out.strides}: a row must be writeable, aligned and consecutive; pass a new array"

@@ -452,3 +452,23 @@ def test_steps_on_every_exponent_and_tie() -> None:
             assert same(product(kind, a, b, c), in_numpy(kind, a, b, c))
             done += m * n
     print(f"\n{done} steps, {time.perf_counter() - start:.0f} s")
+
+
+@pytest.mark.parametrize("kind", ["float32", "single", "double", "float16"])
+def test_a_batch_is_its_matrices_one_after_another(kind: str) -> None:
+    rng = np.random.Generator(np.random.PCG64(77))
+    dtype = {"single": np.float32, "double": np.float64}.get(kind, np.float16)
+    values = rng.standard_normal((3, 5, 7)).astype(dtype), rng.standard_normal((3, 9, 7)).astype(dtype)
+    a, b = (x.view(np.uint16) if dtype == np.float16 else x for x in values)
+    start = rng.standard_normal((3, 5, 9)).astype(np.float64 if kind == "double" else np.float32)
+    together, apart = np.empty_like(start), np.empty_like(start)
+    for c in (None, start.astype(np.float16).astype(start.dtype)):
+        gemm(kind, a, b.swapaxes(1, 2), c, together)
+        for i in range(3):
+            gemm(kind, a[i], b[i].T, None if c is None else c[i], apart[i])
+        assert together.tobytes() == apart.tobytes()
+    gemm(kind, np.broadcast_to(a[:1], a.shape), b.swapaxes(1, 2), None, together)
+    gemm(kind, a[0], b[2].T, None, apart[2])
+    assert together[2].tobytes() == apart[2].tobytes()
+    with pytest.raises(ValueError, match="shapes"):
+        gemm(kind, a[:2], b.swapaxes(1, 2), None, together)
