@@ -248,8 +248,11 @@ class Arithmetic:
         """
         dtype = operands[0].dtype
         uint, numbers = _CODES[dtype], _constants(np.array(constants, np.float64).tobytes(), dtype)
-        shape, patterns = _stretched(*[operand.shape for operand in operands])
-        flat = [operand.ravel().view(uint) for operand in operands]
+        shape, patterns, apart = _stretched(*[operand.shape for operand in operands])
+        flat = [
+            (np.broadcast_to(operand, shape) if position in apart else operand).ravel().view(uint)
+            for position, operand in enumerate(operands)
+        ]
         backend, size = backends.current(), prod(shape)
         results, counted = backend.perform(
             program, flat, patterns, numbers, size, _FORMATS[dtype], watching()
@@ -401,11 +404,14 @@ def _constant(value: float, sign: float, dtype: np.dtype[Any]) -> Array:
 
 
 @lru_cache(maxsize=1024)
-def _stretched(*shapes: tuple[int, ...]) -> tuple[tuple[int, ...], npt.NDArray[np.int64]]:
-    """Give the shape of a result and how each operand stretches over it."""
+def _stretched(
+    *shapes: tuple[int, ...],
+) -> tuple[tuple[int, ...], npt.NDArray[np.int64], tuple[int, ...]]:
+    """Give the shape of a result, how each operand stretches over it, and which operands must be written out."""
     whole = np.broadcast_shapes(*shapes)
     patterns = [pattern_of(shape, whole) for shape in shapes]
-    return whole, np.array(patterns, np.int64)
+    apart = tuple(position for position, pattern in enumerate(patterns) if pattern is None)
+    return whole, np.array([pattern or (1, prod(whole)) for pattern in patterns], np.int64), apart
 
 
 def _elementwise(name: str, first: Array, second: Array | None = None) -> Array:

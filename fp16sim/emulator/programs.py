@@ -107,16 +107,11 @@ def program_of(rule: Callable[..., tuple[Symbol, ...]], operands: int, constants
     return Program(operands, constants, tuple(steps), numbers)
 
 
-def pattern_of(shape: tuple[int, ...], whole: tuple[int, ...]) -> Pattern:
-    """Find how an array stretches over a result of shape `whole`.
+def pattern_of(shape: tuple[int, ...], whole: tuple[int, ...]) -> Pattern | None:
+    """Find how an array stretches over a result of shape `whole`; None if axes between its own are stretched.
 
-    Raises
-    ------
-    ValueError
-        If axes between its own are stretched.
-
-    >>> pattern_of((8, 1), (2, 8, 5)), pattern_of((5,), (2, 8, 5))
-    ((5, 8), (1, 5))
+    >>> pattern_of((8, 1), (2, 8, 5)), pattern_of((5,), (2, 8, 5)), pattern_of((2, 1, 5), (2, 8, 5))
+    ((5, 8), (1, 5), None)
     """
     own = (1,) * (len(whole) - len(shape)) + shape
     kept = [i for i, (n, m) in enumerate(zip(own, whole, strict=True)) if n == m and m != 1]
@@ -124,9 +119,7 @@ def pattern_of(shape: tuple[int, ...], whole: tuple[int, ...]) -> Pattern:
         return max(1, prod(whole)), 1
     first, last = kept[0], kept[-1]
     if own[first : last + 1] != whole[first : last + 1]:
-        raise ValueError(
-            f"an operand of shape {shape} in a program of shape {whole}: its own axes are neighbours; write it out"
-        )
+        return None
     return prod(whole[last + 1 :]), prod(own)
 
 
