@@ -67,8 +67,10 @@ class FairseqScaler(SavedScaler):
     So whoever catches fairseq's error gets a ZeroDivisionError at the next overflow. The norm of a step that was
     skipped is logged as 0, and its update is not counted. Only the scale is saved: a restart begins a new window.
 
-    Violates: 3 (with `threshold`, ``oo`` at the floor moves nothing), 4 (no maximum), 8 (other factors than powers of
-    two), 10 (all counters are lost), 11 (``oo`` at the minimum, the first error caught).
+    Violates: 3 (at `threshold`, ``oo`` moves nothing; at infinity every step overflows for ever), 4 (no maximum:
+    infinite in the end with a window of 1 and ``.`` only), 7 (from 1 with a threshold of 2, ``o`` gives 2), 8 (other
+    factors or bounds than powers of two), 10 (all counters are lost: with a window of 2, ``.``, a restart, ``.`` does
+    not grow), 11 (``oo`` at the minimum, the first error caught). With a negative `min_loss_scale` also 5.
 
     Examples
     --------
@@ -180,9 +182,10 @@ class MetaseqScaler(SavedScaler):
     every finite step grows: from scale 1/32 to 1/4 in two steps (1, then 2). Only the scale is saved (metaseq#3), so a
     restart begins with the first window; the scale climbs all the more slowly the higher it is (metaseq#4).
 
-    Violates: 3 (``oo`` at the minimum moves nothing), 4 (no maximum), 8 (other factors than powers of two), 9 (the
-    window is another after each change), 10 (all counters and the window are lost), 14 (ten ``o`` at the minimum, then
-    ``....``: the scale grows eightfold).
+    Violates: 3 (at the minimum ``oo`` moves no scale; at infinity every step overflows for ever), 4 (no maximum), 7
+    (from 1 with a threshold of 2, ``o`` gives 2), 8 (other factors or bounds than powers of two), 9 (the window is
+    another after each change), 10 (all counters and the window are lost), 14 (ten ``o`` at the minimum, then
+    ``....``: the scale grows eightfold). With a `min_loss_scale` of 0 also 5.
 
     Examples
     --------

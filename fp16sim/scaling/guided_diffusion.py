@@ -45,8 +45,9 @@ class GuidedDiffusionScaler(SavedScaler):
     Gradients are multiplied in float32 by the reciprocal of the scale that multiplied the loss. A skip leaves the
     optimizer alone. The logarithm is in no checkpoint: a restart begins at the initial one.
 
-    Violates: 4 (no maximum), 5 (no minimum: ``o`` 1,095 times), 8 (``.``: the scale is no power of two), 9 (it has no
-    window), 10 (nothing is saved).
+    Violates: 1 (at 2^-128 or less, ``.``: the float32 reciprocal is infinite and is applied), 3 (at 0 every step
+    overflows for ever), 4 (no maximum), 5 (no minimum: ``o`` 1,095 times), 8 (``.``: the scale is no power of two), 9
+    (it has no window), 10 (nothing is saved: ``o``, a restart, and the scale is the initial one).
 
     Examples
     --------

@@ -55,8 +55,10 @@ class MegatronScaler(SavedScaler):
     The class says that hysteresis counts overflows in a row; only growth refills it. A skip leaves optimizer and
     schedule alone.
 
-    Violates: 4 (no maximum: reaches infinity by growth), 8 (other factors than powers of two), 12 (``o.o.`` with an
-    interval of 1000 backs off at the second ``o``), 13 (a chain of optimizers).
+    Violates: 1 (with a minimum of 2^-128 or less, ``.`` there: the float32 reciprocal is infinite and is applied), 3
+    and 4 (from 2^127 with an interval of 1, ``.``: the scale is infinite, and half of infinity is infinity), 8 (other
+    factors or bounds than powers of two), 12 (with an interval of 1000, ``o.o`` backs off at the second ``o``), 13 (a
+    chain of optimizers).
 
     Examples
     --------

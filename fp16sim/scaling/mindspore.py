@@ -52,8 +52,9 @@ class MindSporeManagerScaler(SavedScaler):
     overflow in a row stops training, with the scale lowered and the step not counted. Nothing of the manager is saved.
     Gradients are unscaled in their own format.
 
-    Violates: 4 (no maximum), 7 (``o`` with scale_factor .5 doubles the scale), 8 (other factors than powers of two;
-    float16 gradients from 2^25 on), 10 (nothing is saved).
+    Violates: 4 (no maximum: infinite in the end with a window of 1 and ``.`` only), 7 (with a factor of .5, ``o``
+    doubles the scale), 8 (other factors than powers of two; float16 gradients from 2^25 on), 10 (nothing is saved:
+    ``o``, a restart, and the scale is the initial one).
 
     Examples
     --------
@@ -234,8 +235,9 @@ class MindSporeCellScaler(SavedScaler):
     float32. Nothing keeps growth from reaching infinity, and from infinity no overflow leads back. Gradients are
     unscaled in their own format by the scale that multiplied the loss.
 
-    Violates: 4 (reaches infinity), 5 (0 at the start, or by a factor of 0), 7 (``o`` at .25 raises the scale to 1), 8
-    (other factors than powers of two; float16 gradients from 2^25 on).
+    Violates: 3 and 4 (from 2^127 with a window of 1, ``.``: the scale is infinite, and half of infinity is infinity),
+    5 (0 at the start, or by a factor of 0), 7 (from .25, ``o`` gives 1), 8 (other factors than powers of two; float16
+    gradients from 2^25 on).
 
     Examples
     --------
