@@ -25,6 +25,8 @@ from fp16sim.scaling.paddle import PaddleScaler
 from fp16sim.scaling.protocol import Decision, Observation, Scaler, observe, scale_loss, unscale
 from fp16sim.scaling.registry import as_scaler, from_json, make, names, parse
 from fp16sim.scaling.robust import RobustScaler
+from fp16sim.scaling.simulate import simulate
+from fp16sim.scaling.simulation import Simulation, Trace
 from fp16sim.scaling.static import StaticScaler
 from fp16sim.scaling.tensorflow import Keras2Scaler, TfV1Scaler
 from fp16sim.scaling.tensors import Moments, Scales, TensorScaler, TensorStatistics, moments
@@ -66,12 +68,14 @@ __all__ = [
     "RobustScaler",
     "Scaler",
     "Scales",
+    "Simulation",
     "StaticScaler",
     "TensorScaler",
     "TensorStatistics",
     "TfV1Scaler",
     "TorchFsdpScaler",
     "TorchScaler",
+    "Trace",
     "UnitScaler",
     "as_scaler",
     "cross_entropy_scale",
@@ -82,5 +86,6 @@ __all__ = [
     "observe",
     "parse",
     "scale_loss",
+    "simulate",
     "unscale",
 ]
