@@ -168,9 +168,10 @@ class OpenSeq2SeqLogMaxScaler(SavedScaler):
         scale   <- clip(2^(16 - (sqrt(max(v - m^2, 0)) std + mu)), scale_min, scale_max)
 
     log and power are this package's, within .500001 units in the last place; TensorFlow's own differ in the last
-    place, by which the scale was off by 1.3e-5 relative at most in 1,000 steps beside TensorFlow 2.21. `log_max` was meant to be the logarithm, but 2^16 is fed where 16 belongs. The scale is no power of two.
-    Every step, skipped ones too, moves the averages. An amax of 0 has the logarithm -infinity: mu is infinite, the
-    deviation NaN, and so is the scale, for ever.
+    place, by which the scale was off by 1.3e-5 relative at most in 1,000 steps beside TensorFlow 2.21. `log_max` was
+    meant to be the logarithm, but 2^16 is fed where 16 belongs. The scale is no power of two. Every step, skipped ones
+    too, moves the averages. An amax of 0 has the logarithm -infinity: mu is infinite, the deviation NaN, and so is the
+    scale, for ever.
 
     Violates: 3 (after one ``o`` the scale is 1 for 11,009 steps where amax is 2^-10; after an amax of 0 it is NaN,
     and every step overflows for ever), 4 (the same NaN), 6 (the same ``o``), 8 (the scale is no power of two), 9 (it
