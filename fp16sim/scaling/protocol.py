@@ -159,12 +159,19 @@ def observe(scaler: Any, gradients: Sequence[Array | None]) -> Observation:
     largest, nan = 0.0, False
     for gradient in gradients:
         if gradient is not None and gradient.size:
-            peak = float(np.max(np.abs(gradient)))  # NaN if any element is
+            peak = _peak(gradient)
             nan = nan or math.isnan(peak)
             largest = max(largest, math.inf if math.isnan(peak) else peak)
     scale = single_scale(scaler)
     amax = largest / scale if scale else math.inf
     return Observation(overflow=math.isinf(largest), nan=nan, amax=amax)
+
+
+def _peak(gradient: Array) -> float:
+    """Give the largest magnitude, NaN if any element is."""
+    if gradient.itemsize == 2:  # encodings without their sign are ordered as magnitudes, NaNs last
+        return float((gradient.view(np.uint16) & np.uint16(0x7FFF)).max().view(gradient.dtype))
+    return max(abs(float(gradient.max())), abs(float(gradient.min())))
 
 
 def unscale(gradient: Array, decision: Decision) -> Array:
