@@ -12,6 +12,7 @@ from fp16sim.scaling.deepspeed import DeepSpeedScaler, DeepSpeedUnfusedScaler
 from fp16sim.scaling.delayed import DelayedScaler
 from fp16sim.scaling.fairseq import FairseqScaler, MetaseqScaler
 from fp16sim.scaling.guided_diffusion import GuidedDiffusionScaler
+from fp16sim.scaling.histories import PeakModel
 from fp16sim.scaling.jax import FlaxScaler, JmpScaler
 from fp16sim.scaling.keras3 import Keras3Scaler
 from fp16sim.scaling.layerwise import FairscaleLayerwiseScaler
@@ -65,6 +66,7 @@ __all__ = [
     "OpenSeq2SeqBackoffScaler",
     "OpenSeq2SeqLogMaxScaler",
     "PaddleScaler",
+    "PeakModel",
     "RobustScaler",
     "Scaler",
     "Scales",
