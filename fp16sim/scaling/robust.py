@@ -148,7 +148,7 @@ class RobustScaler(SavedScaler):
         what = "a gradient is NaN" if nan else "gradients overflow"
         return (
             f"{what} at the smallest loss scale, {self.min_scale:g}, {self.overflows_at_floor} steps in a row: no "
-            "scale within the bounds cures this; lower the learning rate, look for what is not finite, or lower min_scale"
+            "scale within the bounds cures this; lower the learning rate, or min_scale, or look for what is not finite"
         )
 
     def framework_state(self) -> dict[str, Any]:

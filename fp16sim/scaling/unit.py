@@ -30,6 +30,7 @@ _ACTIVATIONS = {
     # E[relu(x)^2] = E[relu'(x)^2] = 1/2 for a standard normal x.
     "ReLU": LayerFactors(math.sqrt(2.0), math.sqrt(2.0), 1.0),
     "GELU": LayerFactors(1 / 0.588, 1 / 0.675, 1.0),  # measured by the authors
+    "Tanh": LayerFactors(1 / 0.628, 1 / 0.681, 1.0),  # root mean squares of tanh(x) and tanh'(x), likewise
 }
 
 
@@ -58,8 +59,11 @@ class UnitScaler(SavedScaler):
     The weights are to have unit variance. The factors belong to the layer: forward they change its function, backward
     each gradient is that of the network up to a constant for each parameter, which nothing divides out: use an
     optimizer that does not mind, such as Adam, or other learning rates. The authors' later code takes batch^-3/4 for
-    the weights. Activations have factors too: ReLU sqrt(2) both ways, GELU 1/.588 and 1/.675; layers whose weights have
-    one axis (normalisation) have only that of the weight's gradient; anything else has none.
+    the weights. Activations have factors too: ReLU sqrt(2) both ways, GELU 1/.588 and 1/.675, tanh 1/.628 and 1/.681;
+    layers whose weights have one axis (normalisation) have only that of the weight's gradient; anything else has none.
+
+    The factor of a weight's gradient takes the examples for independent. Activations with a mean other than zero (ReLU,
+    GELU) make them alike, more so with every layer: there the gradients of the last weights grow.
 
     Gradients are not tested, and every step is applied.
 
