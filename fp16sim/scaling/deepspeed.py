@@ -7,12 +7,14 @@ runtime/fp16/unfused_optimizer.py and fused_optimizer.py (`_update_scale`), runt
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+from fp16sim.autograd.arithmetic import Array
 from fp16sim.autograd.tensor import Tensor
 from fp16sim.scaling.framework import check_entries
+from fp16sim.scaling.norms import float32_norm, observe_norm
 from fp16sim.scaling.observing import in_float32
 from fp16sim.scaling.protocol import Decision, Observation, need_check
 from fp16sim.scaling.state import SavedScaler, check_number
@@ -73,9 +75,10 @@ class DeepSpeedScaler(SavedScaler):
     Notes
     -----
     The scale is updated before the gradients are unscaled, so the step on which it grows divides by twice what
-    multiplied the loss (DeepSpeed#8588): its update is half of what it should be. Gradients are tested scaled, element
-    by element, and multiplied in float32 by the reciprocal. The scale is a Python number: nothing is rounded; it
-    doubles past the largest float32, where every loss is infinite, up to infinity.
+    multiplied the loss (DeepSpeed#8588): its update is half of what it should be. Scaled gradients are tested element
+    by element, and then by the sum of their squares, which float32 must hold. They are multiplied in float32 by the
+    reciprocal. The scale is a Python number: nothing is rounded; it doubles past the largest float32, where every loss
+    is infinite, up to infinity.
 
     A skip leaves optimizer and schedule alone. The stop at the minimum comes before anything is counted: iteration,
     last overflow and hysteresis stay. DeepSpeed pickles the whole object into its checkpoint, so nothing is lost.
@@ -159,6 +162,10 @@ class DeepSpeedScaler(SavedScaler):
         )
         return following, Decision(apply=False, divide_by=scale)
 
+    def observe(self, gradients: Sequence[Array | None]) -> Observation:
+        """Test every element of the scaled gradients, and that float32 holds the sum of their squares."""
+        return observe_norm(gradients, float(float32_norm(gradients)), self.scale)
+
     def framework_state(self) -> dict[str, Any]:
         """Give the attributes of DeepSpeed's scaler, which its checkpoint holds as an object."""
         values = (
@@ -226,9 +233,9 @@ class DeepSpeedUnfusedScaler(SavedScaler):
     the configuration is ignored here.
 
     The scale is updated before the gradients are unscaled, so the step on which it grows divides by twice what
-    multiplied the loss. The loss is scaled in float32; gradients are tested scaled, element by element, and
-    multiplied in float32 by the reciprocal. At the minimum overflows are skipped for ever without a word
-    (DeepSpeed#1599). The saved state lacks the minimum.
+    multiplied the loss. The loss is scaled in float32; scaled gradients are tested element by element, and then by the
+    sum of their squares, which float32 must hold, and multiplied in float32 by the reciprocal. At the minimum overflows
+    are skipped for ever without a word (DeepSpeed#1599). The saved state lacks the minimum.
 
     Violates: 1 (from 2^-128 or less, ``.``: the float32 reciprocal is infinite and is applied), 2 (with a window of
     1, ``..``), 3 (at infinity every step overflows for ever), 4 (no maximum: infinite in the end with a window of 1
@@ -281,6 +288,10 @@ class DeepSpeedUnfusedScaler(SavedScaler):
     def scale_loss(self, loss: Tensor) -> Tensor:
         """Multiply in float32, as ``loss.float() * cur_scale``."""
         return in_float32(loss, self.scale)
+
+    def observe(self, gradients: Sequence[Array | None]) -> Observation:
+        """Test every element of the scaled gradients, and that float32 holds the sum of their squares."""
+        return observe_norm(gradients, float(float32_norm(gradients)), self.scale)
 
     def framework_state(self) -> dict[str, Any]:
         """Give what ``FP16_Optimizer.state_dict()`` says of the scale."""

@@ -10,7 +10,7 @@ import pytest
 
 from fp16sim import scaling
 from fp16sim.autograd.tensor import Tensor
-from fp16sim.scaling import DeepSpeedScaler, DeepSpeedUnfusedScaler, Observation, scale_loss, unscale
+from fp16sim.scaling import DeepSpeedScaler, DeepSpeedUnfusedScaler, Observation, observe, scale_loss, unscale
 
 OVERFLOW, FINITE = Observation(overflow=True), Observation()
 
@@ -170,3 +170,11 @@ def test_bad_framework_states():
     static = {**DeepSpeedUnfusedScaler().framework_state(), "dynamic_loss_scale": False}
     with pytest.raises(ValueError, match="a static scale"):
         DeepSpeedUnfusedScaler().load_framework_state(static)
+
+
+@pytest.mark.parametrize("kind", [DeepSpeedScaler, DeepSpeedUnfusedScaler])
+def test_the_norm_is_tested_as_well(kind):
+    assert observe(kind(), [np.float32([1.9e19])]).overflow
+    assert not observe(kind(), [np.float32([1.8e19])]).overflow
+    assert observe(kind(), [None, np.float16([1.0, np.inf])]).overflow
+    assert not observe(kind(), [np.float16([65504.0, -65504.0])]).overflow
