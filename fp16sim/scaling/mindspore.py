@@ -50,7 +50,7 @@ class MindSporeManagerScaler(SavedScaler):
     -----
     At an overflow the scale is multiplied by 1 / scale_factor, rounded to binary64, and is at least 1. The 1001st
     overflow in a row stops training, with the scale lowered and the step not counted. Nothing of the manager is saved.
-    Gradients are unscaled in their own format.
+    The training cell takes the scale as a float32 number, and unscales gradients by it in their own format.
 
     Violates: 4 (no maximum: infinite in the end with a window of 1 and ``.`` only), 7 (with a factor of .5, ``o``
     doubles the scale), 8 (other factors than powers of two; float16 gradients from 2^25 on), 10 (nothing is saved:
@@ -109,12 +109,14 @@ class MindSporeManagerScaler(SavedScaler):
             bad_steps=bad,
             iteration=self.iteration + (stop is None),
         )
-        decision = Decision(apply=not overflow, divide_by=self.scale, dtype="tensor", stop=stop)
+        decision = Decision(apply=not overflow, divide_by=float32(self.scale), dtype="tensor", stop=stop)
         return following, decision
 
     def observe(self, gradients: Sequence[Array | None]) -> Observation:
         """Test every element after unscaling."""
-        return observe_unscaled(gradients, Decision(apply=True, divide_by=self.scale, dtype="tensor"))
+        return observe_unscaled(
+            gradients, Decision(apply=True, divide_by=float32(self.scale), dtype="tensor")
+        )
 
     def framework_state(self) -> dict[str, Any]:
         """Give an empty state: the manager is a Python object that no checkpoint holds."""

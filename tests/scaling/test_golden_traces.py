@@ -12,6 +12,7 @@ import pytest
 
 from fp16sim import scaling
 from fp16sim.scaling import observe
+from fp16sim.scaling.numbers import float32
 
 FOLDER = Path(__file__).parents[1] / "golden" / "scalers"
 FILES = sorted(FOLDER.glob("*.json"))
@@ -46,11 +47,8 @@ def first_difference(scaler, case):
     for index, (kind, step) in enumerate(zip(case["history"], case["steps"], strict=True)):
         if reload:
             scaler = scaler.load_framework_state(scaler.framework_state())
-        gradient = np.float32([delivered(kind, float(scaler.scale))])
-        if scaler.name.startswith("deepspeed"):
-            gradient = np.float32(
-                [delivered(kind, 1.0)]
-            )  # a scaled gradient of 1 was recorded, whatever the scale
+        recorded = scaler.name.startswith("deepspeed")  # a scaled gradient of 1, whatever the scale
+        gradient = np.float32([delivered(kind, 1.0 if recorded else float32(float(scaler.scale)))])
         following, decision = scaler.update(observe(LOOKS.get(scaler.name, scaler), [gradient]))
         if step[0] == "raise":
             if decision.stop is None:
@@ -58,6 +56,8 @@ def first_difference(scaler, case):
             scaler = following
             continue
         used, divided, applied = number(step[0]), number(step[1]), bool(step[2])
+        if scaler.name == "mindspore_manager" and applied:
+            divided = float32(divided)  # what the training cell makes of the manager's number
         ours = (float(scaler.scale), decision.divide_by if applied else None, decision.apply)
         for what, a, b in zip(("scale", "divisor", "applied"), ours, (used, divided, applied), strict=True):
             if not same(a, b):

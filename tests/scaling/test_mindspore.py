@@ -16,6 +16,7 @@ from fp16sim.scaling import (
     observe,
     unscale,
 )
+from fp16sim.scaling.numbers import float32
 
 RECORDED = Path(__file__).parents[1] / "golden" / "scalers" / "mindspore_manager.json"
 OVERFLOW, FINITE = Observation(overflow=True), Observation()
@@ -27,7 +28,7 @@ def walk(scaler, history):
     for letter in history:
         used = scaler.scale
         scaler, decision = scaler.update(OVERFLOW if letter == "o" else FINITE)
-        assert (decision.apply, decision.divide_by, decision.stop) == (letter == ".", used, None)
+        assert (decision.apply, decision.divide_by, decision.stop) == (letter == ".", float32(used), None)
         scales.append(scaler.scale)
     return scaler, scales
 
