@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn
 
 from fp16sim import __version__
-from fp16sim.commands import Failure, Misuse, compare, explain, train, write_no_more, write_out
+from fp16sim.commands import Failure, Misuse, compare, explain, scalers, train, write_no_more, write_out
 
 __all__ = ["main"]
 
 COMMANDS = {
     "train": (train, "train a network in float32 and in float16 under loss scalers, side by side"),
     "compare": (compare, "say whether two saved runs are the same, bit for bit, and where they first part"),
+    "scalers": (scalers, "list the loss scalers, or show what each does on a history of overflows"),
     "explain": (explain, "show what float16 does to one number, before and after a loss scale"),
 }
 

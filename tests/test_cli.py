@@ -65,7 +65,7 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        ([], "use train, compare, explain; see fp16sim --help"),
+        ([], "use train, compare, scalers, explain; see fp16sim --help"),
         (["trian"], "did you mean 'train'?"),
         (["train", "--scalr", "none"], "did you mean '--scaler'?"),
         (["train", "--scal=none"], "did you mean '--scaler'?"),
