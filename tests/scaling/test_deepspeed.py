@@ -178,3 +178,31 @@ def test_the_norm_is_tested_as_well(kind):
     assert not observe(kind(), [np.float32([1.8e19])]).overflow
     assert observe(kind(), [None, np.float16([1.0, np.inf])]).overflow
     assert not observe(kind(), [np.float16([65504.0, -65504.0])]).overflow
+
+
+class TestPublicTraces:
+    """Scales that other people's logs show."""
+
+    def test_bloom(self):
+        """tr8b-104B, iterations 17060 to 17068: hysteresis takes the first overflow, and none after the finite step."""
+        scaler = DeepSpeedScaler(initial_scale_power=12, loss_scale_window=500, hysteresis=2)
+        scaler, scales, _ = walk(scaler, "." * 4001)
+        assert scales[-2:] == [2.0**19, 2.0**20]
+        _, scales, _ = walk(scaler, "..oooo.oo")
+        assert [np.log2(scale) for scale in scales] == [20, 20, 20, 19, 18, 17, 17, 16, 15]
+
+    def test_chinese_llama_alpaca(self):
+        """Number 534: from 64 down without a finite step between, then the error."""
+        scaler, scales, decisions = walk(DeepSpeedScaler(initial_scale_power=6, hysteresis=1), "o" * 6)
+        assert scales == [32, 16, 8, 4, 2, 1]
+        assert all(decision.stop is None for decision in decisions)
+        assert scaler.update(OVERFLOW)[1].stop is not None
+
+    def test_learn_deepspeed(self):
+        """Number 1: where 8192 overflows and 4096 does not, the scale goes to and fro for ever."""
+        scaler, scales = DeepSpeedScaler(initial_scale_power=12, loss_scale_window=10), []
+        for _ in range(200):
+            scaler, _ = scaler.update(OVERFLOW if scaler.scale >= 8192 else FINITE)
+            scales.append(scaler.scale)
+        assert set(scales) == {4096, 8192}
+        assert scales[11:39] == [8192, 4096, *[4096] * 10, 8192, 8192, 4096, *[4096] * 10, 8192, 8192, 4096]
