@@ -1,6 +1,7 @@
 """The dynamic rule of OpenAI's guided-diffusion, whose state is the binary logarithm of the scale.
 
-Source: openai/guided-diffusion (commit 22e0df8): guided_diffusion/fp16_util.py (`MixedPrecisionTrainer`).
+Source: openai/guided-diffusion (commit 22e0df8): guided_diffusion/fp16_util.py (`MixedPrecisionTrainer`),
+train_util.py (`TrainLoop`).
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ class GuidedDiffusionScaler(SavedScaler):
     The Euclidean norm of the scaled gradients is computed in float32 for two groups, biases and other vectors, and
     matrices and beyond; a norm of either that is infinite or NaN is an overflow, as finite gradients above 1.8e19 are.
     Gradients are multiplied in float32 by the reciprocal of the scale that multiplied the loss. A skip leaves the
-    optimizer alone. The logarithm is in no checkpoint: a restart begins at the initial one.
+    optimizer alone, but the training loop counts the step and anneals the learning rate by it. The logarithm is in no
+    checkpoint: a restart begins at the initial one.
 
     Violates: 1 (at 2^-128 or less, ``.``: the float32 reciprocal is infinite and is applied), 3 (at 0 every step
     overflows for ever), 4 (no maximum), 5 (no minimum: ``o`` 1,095 times), 8 (``.``: the scale is no power of two), 9
@@ -89,7 +91,7 @@ class GuidedDiffusionScaler(SavedScaler):
             return self, Decision(apply=False, divide_by=scale, stop=stop)
         step = -1.0 if observation.overflowed else self.fp16_scale_growth
         following = replace(self, lg_loss_scale=self.lg_loss_scale + step)
-        return following, Decision(apply=not observation.overflowed, divide_by=scale)
+        return following, Decision(apply=not observation.overflowed, divide_by=scale, advance=True)
 
     def observe(self, gradients: Sequence[Array | None]) -> Observation:
         """Test the float32 norms of the scaled gradients of vectors and of matrices."""

@@ -17,6 +17,7 @@ def walk(scaler, history):
         used = scaler.scale
         scaler, decision = scaler.update(OVERFLOW if letter == "o" else FINITE)
         assert (decision.apply, decision.divide_by, decision.stop) == (letter == ".", used, None)
+        assert decision.advance  # the loop counts skipped steps too
         scales.append(scaler.scale)
     return scaler, scales
 
