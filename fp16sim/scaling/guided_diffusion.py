@@ -49,7 +49,8 @@ class GuidedDiffusionScaler(SavedScaler):
 
     Violates: 1 (at 2^-128 or less, ``.``: the float32 reciprocal is infinite and is applied), 3 (at 0 every step
     overflows for ever), 4 (no maximum), 5 (no minimum: ``o`` 1,095 times), 8 (``.``: the scale is no power of two), 9
-    (it has no window), 10 (nothing is saved: ``o``, a restart, and the scale is the initial one).
+    (it has no window), 10 (nothing is saved: ``o``, a restart, and the scale is the initial one), 15
+    (the loop counts a skipped step).
 
     Examples
     --------
