@@ -16,6 +16,7 @@ import numpy.typing as npt
 from fp16sim.autograd.arithmetic import Arithmetic, round_array
 from fp16sim.autograd.tensor import Tensor
 from fp16sim.emulator.formats import nearest_name
+from fp16sim.emulator.programs import program_of
 
 __all__ = [
     "Decision",
@@ -174,6 +175,10 @@ def _peak(gradient: Array) -> float:
     return max(abs(float(gradient.max())), abs(float(gradient.min())))
 
 
+_OVER = program_of(lambda gradient, scale: (gradient / scale,), 1, 1)
+_TIMES = program_of(lambda gradient, factor: (gradient * factor,), 1, 1)
+
+
 def unscale(gradient: Array, decision: Decision) -> Array:
     """Divide the scale out of a gradient, as the decision says.
 
@@ -203,9 +208,9 @@ def unscale(gradient: Array, decision: Decision) -> Array:
     with np.errstate(all="ignore"):
         wide = gradient if keeps else round_array(gradient, np.float32)
         if decision.method == "divide":
-            result = r.divide(wide, r.constant(float(scale), wide))
+            (result,) = r.perform(_OVER, wide, constants=(float(scale),))
         else:
-            result = r.multiply(wide, r.constant(float(1.0 / scale), wide))
+            (result,) = r.perform(_TIMES, wide, constants=(float(1.0 / scale),))
         return round_array(result, gradient.dtype) if decision.dtype == "float32_then_tensor" else result
 
 
