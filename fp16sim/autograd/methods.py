@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from fp16sim.autograd.tensor import Tensor
 
-__all__ = ["Methods"]
+__all__ = ["Methods", "call"]
 
 Axis = int | tuple[int, ...] | None
 
 
 class Methods:
-    """What :class:`fp16sim.Tensor` inherits.
+    """What :class:`fp16sim.Tensor` inherits: methods with the parameters of their functions.
 
     >>> from fp16sim.autograd.tensor import Tensor
     >>> Tensor([[1.0, 4.0], [9.0, 16.0]]).sqrt().flatten().data
@@ -28,70 +28,71 @@ class Methods:
 
     def exp(self) -> Tensor:
         """Exponential."""
-        return _op("exp", self)
+        return call("exp", self)
 
     def log(self) -> Tensor:
         """Natural logarithm."""
-        return _op("log", self)
+        return call("log", self)
 
     def sqrt(self) -> Tensor:
         """Square root."""
-        return _op("sqrt", self)
+        return call("sqrt", self)
 
     def abs(self) -> Tensor:
         """Clear the sign."""
-        return _op("absolute", self)
+        return call("absolute", self)
 
     def clip(self, low: float | None = None, high: float | None = None) -> Tensor:
         """Replace values below `low` by it, and values above `high`."""
-        return _op("clip", self, low, high)
+        return call("clip", self, low, high)
 
     def amax(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
         """Choose the largest element."""
-        return _op("amax", self, axis, keepdims)
+        return call("amax", self, axis, keepdims)
 
     def amin(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
         """Choose the smallest element."""
-        return _op("amin", self, axis, keepdims)
+        return call("amin", self, axis, keepdims)
 
     def argmax(self, axis: int | None = None) -> Any:
         """Give the index of the first largest element, as a NumPy array."""
-        return _op("argmax", self, axis)
+        return call("argmax", self, axis)
 
     def variance(self, axis: Axis = None, correction: int = 1, keepdims: bool = False) -> Tensor:
         """Sum of squared distances from the mean, over the number of terms less `correction`."""
-        return _op("variance", self, axis, correction, keepdims)
+        return call("variance", self, axis, correction, keepdims)
 
     def norm(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
         """Euclidean norm."""
-        return _op("norm", self, axis, keepdims)
+        return call("norm", self, axis, keepdims)
 
     def cumsum(self, axis: int) -> Tensor:
         """Sum the elements up to each one."""
-        return _op("cumsum", self, axis)
+        return call("cumsum", self, axis)
 
     def flatten(self, start: int = 0, end: int = -1) -> Tensor:
         """Make one axis of those from `start` to `end`, the latter included."""
-        return _op("flatten", self, start, end)
+        return call("flatten", self, start, end)
 
     def squeeze(self, axis: Axis = None) -> Tensor:
         """Drop axes of length 1."""
-        return _op("squeeze", self, axis)
+        return call("squeeze", self, axis)
 
     def expand_dims(self, axis: int) -> Tensor:
         """Insert an axis of length 1."""
-        return _op("expand_dims", self, axis)
+        return call("expand_dims", self, axis)
 
     def swapaxes(self, first: int, second: int) -> Tensor:
         """Exchange two axes."""
-        return _op("swapaxes", self, first, second)
+        return call("swapaxes", self, first, second)
 
     def flip(self, axis: int | tuple[int, ...]) -> Tensor:
         """Reverse the order along axes."""
-        return _op("flip", self, axis)
+        return call("flip", self, axis)
 
 
-def _op(name: str, *arguments: Any) -> Tensor:
-    ops = import_module("fp16sim.autograd.ops")  # which stands on the tensor
+def call(name: str, *arguments: Any) -> Tensor:
+    """Call a function of :mod:`fp16sim.autograd.ops`, a module that stands on the tensor and is imported late."""
+    ops = import_module("fp16sim.autograd.ops")
     result: Tensor = getattr(ops, name)(*arguments)
     return result

@@ -16,7 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fp16sim.autograd.arithmetic import DTYPES, Arithmetic, Array, as_dtype, round_array
-from fp16sim.autograd.methods import Methods
+from fp16sim.autograd.methods import call
+from fp16sim.autograd.operators import Operators
 
 if TYPE_CHECKING:
     from fp16sim.autograd.operation import Op
@@ -103,14 +104,15 @@ class Freed(NamedTuple):
     name: str
 
 
-class Tensor(Methods):
+class Tensor(Operators):
     """An array of float16, bfloat16, float32 or float64 that remembers how it was made.
 
     Parameters
     ----------
     data : array_like
-        Arrays of these dtypes are kept as they are, without a copy. Anything else that is real (integers, lists,
-        Python numbers) is rounded to float32, once.
+        Arrays of these dtypes are kept as they are, without a copy: changing such an array between forward and backward
+        changes what gradients are computed from, so pass a copy of one that is reused. Anything else that is real
+        (integers, lists, Python numbers) is rounded to float32, once.
     requires_grad : bool
         Whether :meth:`backward` fills `grad`.
     dtype : str or dtype, optional
@@ -128,7 +130,10 @@ class Tensor(Methods):
     Raises
     ------
     TypeError
-        If the data is complex or is not made of numbers.
+        If the data is complex or is not made of numbers; if two tensors are compared (``==``, ``<``, ``in``): compare
+        their `data`.
+    ValueError
+        If the data is a list of lists of different lengths.
 
     Examples
     --------
@@ -144,8 +149,12 @@ class Tensor(Methods):
     def __init__(
         self, data: npt.ArrayLike, requires_grad: bool = False, dtype: npt.DTypeLike | None = None
     ) -> None:
+        if not isinstance(requires_grad, (bool, np.bool_)):
+            raise TypeError(
+                f"requires_grad={requires_grad!r}: a tensor takes a gradient or not; pass True or False"
+            )
         self._array = _real_array(data, dtype)
-        self.requires_grad = requires_grad
+        self.requires_grad = bool(requires_grad)
         self.grad: Array | None = None
         self.node: Node | Freed | None = None
         self.number = next(_numbers)
@@ -200,6 +209,9 @@ class Tensor(Methods):
             raise TypeError("len() of a tensor without axes: use .item() for its value")
         return self.shape[0]
 
+    def __iter__(self) -> Iterator[Tensor]:
+        return (self[i] for i in range(len(self)))
+
     def __repr__(self) -> str:
         return f"Tensor({self._array!r}{', requires_grad=True' if self.requires_grad else ''})"
 
@@ -245,6 +257,8 @@ class Tensor(Methods):
         callable
             Call it without arguments to remove the hook.
         """
+        if not callable(hook):
+            raise TypeError(f"a hook that is a {type(hook).__name__}: pass a function of the gradient")
         if not self.requires_grad:
             raise ValueError(
                 "a hook on a tensor without gradient never runs: make it with requires_grad=True"
@@ -290,6 +304,27 @@ class Tensor(Methods):
         tensor._hooks = []
         return tensor
 
+    # Here rather than in operators.py, since np.sum and np.mean call them and their errors name the class.
+
+    def sum(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Tensor:
+        """Sum: :func:`fp16sim.autograd.ops.sum`."""
+        return call("sum", self, axis, keepdims)
+
+    def mean(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Tensor:
+        """Sum over count: :func:`fp16sim.autograd.ops.mean`."""
+        return call("mean", self, axis, keepdims)
+
+    # Comparisons have no gradient, and `==` by identity would pass for one by value.
+
+    def _refuse_comparison(self, *_: object) -> NoReturn:
+        raise TypeError(
+            "a comparison of tensors is off the tape: compare x.data, or x.item() if it has one element; to ask "
+            "whether two names are one tensor, write x is y"
+        )
+
+    __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __contains__ = _refuse_comparison
+    __hash__ = object.__hash__  # a key of a dictionary by identity
+
     # In-place changes would pull values from under the tape.
 
     def _refuse_in_place(self, *_: object) -> NoReturn:
@@ -299,82 +334,6 @@ class Tensor(Methods):
         )
 
     __setitem__ = __iadd__ = __isub__ = __imul__ = __itruediv__ = __imatmul__ = __ipow__ = _refuse_in_place
-
-    # Operations: the functions of fp16sim.autograd.ops, which document their roundings and gradients.
-
-    def __add__(self, other: Any) -> Tensor:
-        return _op("add", self, other)
-
-    def __radd__(self, other: Any) -> Tensor:
-        return _op("add", other, self)
-
-    def __sub__(self, other: Any) -> Tensor:
-        return _op("subtract", self, other)
-
-    def __rsub__(self, other: Any) -> Tensor:
-        return _op("subtract", other, self)
-
-    def __mul__(self, other: Any) -> Tensor:
-        return _op("multiply", self, other)
-
-    def __rmul__(self, other: Any) -> Tensor:
-        return _op("multiply", other, self)
-
-    def __truediv__(self, other: Any) -> Tensor:
-        return _op("divide", self, other)
-
-    def __rtruediv__(self, other: Any) -> Tensor:
-        return _op("divide", other, self)
-
-    def __matmul__(self, other: Tensor) -> Tensor:
-        return _op("matmul", self, other)
-
-    def __rmatmul__(self, other: Any) -> Tensor:
-        return _op("matmul", other, self)
-
-    def __pow__(self, exponent: float) -> Tensor:
-        return _op("power", self, exponent)
-
-    def __neg__(self) -> Tensor:
-        return _op("negative", self)
-
-    def __abs__(self) -> Tensor:
-        return _op("absolute", self)
-
-    def __getitem__(self, key: Any) -> Tensor:
-        return _op("getitem", self, key)
-
-    def __iter__(self) -> Iterator[Tensor]:
-        return (self[i] for i in range(len(self)))
-
-    @property
-    def T(self) -> Tensor:
-        """The axes reversed."""
-        return _op("transpose", self)
-
-    def cast(self, dtype: npt.DTypeLike) -> Tensor:
-        """Convert to another dtype: :func:`fp16sim.autograd.ops.cast`."""
-        return _op("cast", self, dtype)
-
-    def reshape(self, *shape: Any) -> Tensor:
-        """Give the values another shape: :func:`fp16sim.autograd.ops.reshape`."""
-        return _op(
-            "reshape",
-            self,
-            shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, np.integer)) else shape,
-        )
-
-    def transpose(self, *axes: int) -> Tensor:
-        """Reorder the axes; without arguments reverse them: :func:`fp16sim.autograd.ops.transpose`."""
-        return _op("transpose", self, axes or None)
-
-    def sum(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Tensor:
-        """Sum: :func:`fp16sim.autograd.ops.sum`."""
-        return _op("sum", self, axis, keepdims)
-
-    def mean(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Tensor:
-        """Sum over count: :func:`fp16sim.autograd.ops.mean`."""
-        return _op("mean", self, axis, keepdims)
 
 
 def _restored(array: Array, requires_grad: bool, grad: Array | None) -> Tensor:
@@ -399,7 +358,13 @@ def _real_array(data: npt.ArrayLike, dtype: npt.DTypeLike | None) -> Array:
         raise TypeError(
             "a tensor of a masked array: tensors have no mask; pass data.filled(0.0), or another value"
         )
-    array = np.asarray(data)
+    try:
+        array = np.asarray(data)
+    except ValueError:
+        raise ValueError(
+            f"a tensor of a {type(data).__name__} whose parts have different lengths: a tensor has one length along "
+            "each axis; pad the parts to the longest"
+        ) from None
     if array.dtype not in _DTYPES or not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
         if array.dtype not in _DTYPES and (array.dtype.kind not in "fiub" or array.dtype.itemsize > 8):
@@ -419,8 +384,3 @@ def _late(module: str) -> Any:
     from importlib import import_module  # those modules stand on this one
 
     return import_module(module)
-
-
-def _op(name: str, *arguments: Any) -> Tensor:
-    result: Tensor = getattr(_late("fp16sim.autograd.ops"), name)(*arguments)
-    return result

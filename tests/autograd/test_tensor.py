@@ -356,3 +356,47 @@ def test_a_dtype_is_one_of_four(dtype):
     """To NumPy None is float64, to which a model would have been converted."""
     with pytest.raises(ValueError, match="tensors have one of these"):
         Tensor([1.0]).cast(dtype)
+
+
+@pytest.mark.parametrize(
+    "compare",
+    [operator.eq, operator.ne, operator.lt, operator.le, operator.gt, operator.ge, operator.contains],
+)
+@pytest.mark.parametrize("other", [Tensor([1.0]), 1.0, np.float32(1), None])
+def test_comparisons_are_refused(compare, other):
+    with pytest.raises(TypeError, match=r"compare x\.data"):
+        compare(Tensor([1.0]), other)
+
+
+def test_comparisons_from_the_right_are_refused():
+    with pytest.raises(TypeError, match=r"compare x\.data"):
+        np.float32(1) == Tensor([1.0])  # noqa: B015
+    with pytest.raises(TypeError, match=r"compare x\.data"):
+        Tensor([1.0]) in [Tensor([1.0])]  # noqa: B015
+
+
+def test_tensors_are_keys_by_identity():
+    first, second = Tensor([1.0]), Tensor([1.0])
+    places = {first: 0, second: 1}
+    assert (places[first], places[second]) == (0, 1)
+    assert first in [first, second]  # a list asks for identity first
+
+
+@pytest.mark.parametrize("flag", ["no", None, 1, np.array([True, False])])
+def test_requires_grad_is_true_or_false(flag):
+    with pytest.raises(TypeError, match=r"requires_grad=.*pass True or False"):
+        Tensor([1.0], requires_grad=flag)
+
+
+def test_requires_grad_may_be_numpys():
+    assert Tensor([1.0], requires_grad=np.bool_(True)).requires_grad is True
+
+
+def test_a_hook_is_a_function():
+    with pytest.raises(TypeError, match="a hook that is a NoneType: pass a function"):
+        Tensor([1.0], requires_grad=True).register_hook(None)
+
+
+def test_ragged_lists_are_refused():
+    with pytest.raises(ValueError, match=r"a list whose parts have different lengths.*pad"):
+        Tensor([[1.0, 2.0], [3.0]])
