@@ -7,7 +7,7 @@ Every tensor has a creation number, and an operation keeps its parents in a tupl
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
@@ -22,7 +22,17 @@ from fp16sim.autograd.operators import Operators
 if TYPE_CHECKING:
     from fp16sim.autograd.operation import Op
 
-__all__ = ["Context", "Hook", "Node", "Tensor", "Widened", "is_recording", "need_tensor", "no_grad"]
+__all__ = [
+    "Context",
+    "Hook",
+    "Node",
+    "Tensor",
+    "Widened",
+    "is_recording",
+    "need_state",
+    "need_tensor",
+    "no_grad",
+]
 
 Hook = Callable[[Array], Array | None]
 _DTYPES = frozenset(DTYPES.values())
@@ -348,6 +358,14 @@ def need_tensor(x: object) -> None:
     if not isinstance(x, Tensor):
         raise TypeError(
             f"the input is a {type(x).__name__}: layers and operations take tensors; pass fs.Tensor(x)"
+        )
+
+
+def need_state(saved: object) -> None:
+    """Refuse what ``state_dict`` cannot have given."""
+    if not isinstance(saved, Mapping):
+        raise TypeError(
+            f"the state is a {type(saved).__name__}: pass what state_dict() gave, names with their values"
         )
 
 

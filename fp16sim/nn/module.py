@@ -9,7 +9,7 @@ import numpy as np
 
 from fp16sim.autograd.arithmetic import DTYPES, Array, round_array
 from fp16sim.autograd.policy import Policy, autocast
-from fp16sim.autograd.tensor import Tensor
+from fp16sim.autograd.tensor import Tensor, need_state
 from fp16sim.emulator.formats import nearest_name
 from fp16sim.nn.capture import current_gates, note_output
 
@@ -83,10 +83,14 @@ class Module:
                 )
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
-        """Give this module and every one inside it, with dotted names; its own name is empty."""
-        yield prefix, self
-        for name, part in self.named_parts():
-            yield from part.named_modules(f"{prefix}.{name}" if prefix else name)
+        """Give this module and every one inside it, with dotted names; its own name is empty.
+
+        Raises
+        ------
+        ValueError
+            If a module is inside itself.
+        """
+        yield from _walk(prefix, self, ())
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
         """Give every parameter with its dotted name; one that is shared, under its first name only."""
@@ -141,10 +145,13 @@ class Module:
 
         Raises
         ------
+        TypeError
+            If `saved` maps no names to values.
         ValueError
             If a name is missing or unknown, or a shape or a kind of number differs; nothing has changed then. Another
             format is converted, rounding once at most.
         """
+        need_state(saved)
         own = list(self._named_state())
         names = [name for name, *_ in own]
         for name in saved:
@@ -176,6 +183,18 @@ class Module:
                     value, kept = value.data, True
                 if kept and not isinstance(value, Tensor):
                     yield (f"{prefix}.{name}" if prefix else name), module, name, value
+
+
+def _walk(prefix: str, module: Module, around: tuple[Module, ...]) -> Iterator[tuple[str, Module]]:
+    yield prefix, module
+    for name, part in module.named_parts():
+        path = f"{prefix}.{name}" if prefix else name
+        if part is module or any(part is outer for outer in around):
+            raise ValueError(
+                f"module {path!r} is a {type(part).__name__} that it is inside of: its parameters would have no end of "
+                "names; remove that attribute, or keep it in a function"
+            )
+        yield from _walk(path, part, (*around, module))
 
 
 def _as_kept(name: str, given: Any, kept: Array) -> Array:

@@ -87,6 +87,10 @@ class Adam(Optimizer):
         weight_decay: float = 0.0,
     ) -> None:
         super().__init__(parameters, lr)
+        if np.shape(betas) != (2,):
+            raise TypeError(
+                f"betas={betas!r}: two averages have a decay each; pass a pair such as (0.9, 0.999)"
+            )
         self.beta1, self.beta2 = betas
         self.eps, self.weight_decay = eps, weight_decay
         self._power1, self._power2 = RepeatedProduct(), RepeatedProduct()

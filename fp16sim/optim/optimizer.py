@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fp16sim.autograd.arithmetic import Arithmetic, Array, round_array
-from fp16sim.autograd.tensor import Tensor
+from fp16sim.autograd.tensor import Tensor, need_state
 from fp16sim.emulator.formats import nearest_name
 
-__all__ = ["Optimizer", "RepeatedProduct", "check_rate"]
+__all__ = ["Optimizer", "RepeatedProduct", "check_flag", "check_rate"]
 
 
 class Optimizer(ABC):
@@ -183,9 +183,10 @@ class Optimizer(ABC):
         Raises
         ------
         ValueError
-            If it belongs to another kind of optimizer or to other parameters: their number, their shapes. Nothing has
-            changed then.
+            If it belongs to another kind of optimizer or to other parameters: their number, their shapes; or if a
+            number in it cannot be. Nothing has changed then.
         """
+        need_state(saved)
         kind = type(self).__name__
         for name in saved:
             if name.partition(".")[0] != kind:
@@ -210,7 +211,7 @@ class Optimizer(ABC):
                     f"{parameter.shape} here; make the model with the sizes that it was saved with"
                 )
             for name in self.counts:
-                lists[name].append(int(_number(saved, f"{kind}.{name}.{position}")))
+                lists[name].append(_count(saved, f"{kind}.{name}.{position}"))
             for name in self.buffers:
                 array = saved.get(f"{kind}.{name}.{position}")
                 if array is not None and np.shape(array) != shape:
@@ -252,6 +253,12 @@ class RepeatedProduct:
         return self._value
 
 
+def check_flag(name: str, value: Any) -> None:
+    """Refuse what is neither True nor False."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError(f"{name}={value!r}: it is on or off; pass True or False")
+
+
 def check_rate(name: str, value: Any, rule: str, below: float = math.inf) -> None:
     """Refuse what is no number in [0, below)."""
     number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
@@ -267,3 +274,12 @@ def _entry(saved: Mapping[str, Any], name: str) -> Any:
 
 def _number(saved: Mapping[str, Any], name: str) -> Any:
     return np.asarray(_entry(saved, name)).item()
+
+
+def _count(saved: Mapping[str, Any], name: str) -> int:
+    value = _number(saved, name)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        raise ValueError(
+            f"{name}={value!r} in the state: it counts steps, from 0 on; pass state_dict() unchanged"
+        )
+    return value

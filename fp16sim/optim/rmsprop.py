@@ -10,7 +10,7 @@ import numpy as np
 from fp16sim.autograd.arithmetic import Arithmetic, Array
 from fp16sim.autograd.tensor import Tensor
 from fp16sim.optim.averages import average, average_of_squares
-from fp16sim.optim.optimizer import Optimizer, check_rate
+from fp16sim.optim.optimizer import Optimizer, check_flag, check_rate
 
 __all__ = ["RMSprop"]
 
@@ -102,6 +102,7 @@ class RMSprop(Optimizer):
         check_rate(
             "weight_decay", values["weight_decay"], "weight decay is finite and not negative; try 1e-4"
         )
+        check_flag("centered", values["centered"])
 
     def shown(self) -> dict[str, Any]:
         """Give what the repr lists: options that are used."""

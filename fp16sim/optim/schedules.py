@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from fp16sim.autograd.tensor import need_state
 from fp16sim.emulator import float64_functions
 from fp16sim.optim.optimizer import Optimizer, check_rate
 
@@ -143,6 +144,11 @@ class Scheduler:
     """
 
     def __init__(self, optimizer: Optimizer, schedule: Callable[[int], float]) -> None:
+        if not callable(schedule):
+            raise TypeError(
+                f"the schedule is a {type(schedule).__name__}: pass a function of the number of applied steps, such as "
+                "constant(0.1)"
+            )
         self.optimizer, self.schedule, self.applied = optimizer, schedule, 0
         optimizer.lr = schedule(0)
 
@@ -160,6 +166,7 @@ class Scheduler:
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Take over what :meth:`state_dict` gave, and set the rate accordingly."""
+        need_state(saved)
         if set(saved) != {"applied"}:
             raise ValueError(
                 f"the state of a Scheduler is 'applied' alone, not {sorted(saved)}: pass state_dict()"

@@ -9,7 +9,7 @@ from typing import Any
 from fp16sim.autograd.arithmetic import Arithmetic, Array
 from fp16sim.autograd.tensor import Tensor
 from fp16sim.emulator.programs import Program, Symbol, program_of
-from fp16sim.optim.optimizer import Optimizer, check_rate
+from fp16sim.optim.optimizer import Optimizer, check_flag, check_rate
 
 __all__ = ["SGD"]
 
@@ -89,6 +89,7 @@ class SGD(Optimizer):
         check_rate(
             "weight_decay", values["weight_decay"], "weight decay is finite and not negative; try 1e-4"
         )
+        check_flag("nesterov", values["nesterov"])
         if values["nesterov"] and not values["momentum"]:
             raise ValueError("nesterov=True without momentum: it looks ahead along it; pass momentum=0.9")
 

@@ -299,3 +299,29 @@ def test_modules_say_what_they_are():
 def test_refusals(call, kind, message):
     with pytest.raises(kind, match=message):
         call()
+
+
+def test_a_state_is_a_mapping():
+    with pytest.raises(TypeError, match=r"the state is a NoneType: pass what state_dict\(\) gave"):
+        nn.Linear(2, 2).load_state_dict(None)
+
+
+def test_a_module_inside_itself_is_refused():
+    model = nn.Sequential(nn.Linear(2, 2), nn.Sequential(nn.ReLU()))
+    model.modules[1].owner = model
+    for use in (model.parameters, model.state_dict, model.eval):
+        with pytest.raises(
+            ValueError, match=r"module '1\.owner' is a Sequential that it is inside of.*remove"
+        ):
+            use()
+    alone = nn.ReLU()
+    alone.me = alone
+    with pytest.raises(ValueError, match="module 'me' is a ReLU"):
+        alone.train()
+
+
+def test_a_module_may_be_in_two_places():
+    shared = nn.Linear(2, 2)
+    model = nn.Sequential(shared, nn.Sequential(shared))
+    assert [name for name, _ in model.named_modules()] == ["", "0", "1", "1.0"]
+    assert len(model.parameters()) == 2

@@ -226,3 +226,36 @@ def test_complex_gradients_move_nothing():
     with pytest.raises(TypeError, match="only real numbers are rounded"):
         SGD([weight], lr=0.1).step([np.array([1j])])
     assert weight.data.tolist() == [1]
+
+
+@pytest.mark.parametrize("kind", [SGD, Adam])
+def test_a_state_is_a_mapping(kind):
+    with pytest.raises(TypeError, match=r"the state is a NoneType: pass what state_dict\(\) gave"):
+        kind([Tensor([1.0], requires_grad=True)], lr=0.1).load_state_dict(None)
+
+
+@pytest.mark.parametrize("steps", [-1, 1.5, np.nan, True, np.float64(2.0)])
+def test_steps_in_a_state_are_counts(steps):
+    optimizer = Adam([Tensor([1.0], requires_grad=True)], lr=0.1)
+    before = optimizer.state_dict()
+    with pytest.raises(ValueError, match=r"Adam\.steps\.0=.* in the state: it counts steps, from 0 on"):
+        optimizer.load_state_dict(before | {"Adam.lr": 0.5, "Adam.steps.0": steps})
+    assert (optimizer.lr, optimizer.steps) == (0.1, [0])
+    optimizer.load_state_dict(before | {"Adam.steps.0": np.int64(3)})
+    assert optimizer.steps == [3]
+
+
+@pytest.mark.parametrize("betas", [0.9, (0.9,), (0.9, 0.99, 0.999), None, "b2"])
+@pytest.mark.parametrize("kind", [Adam, AdamW])
+def test_betas_are_a_pair(kind, betas):
+    with pytest.raises(TypeError, match=r"betas=.*pass a pair such as \(0\.9, 0\.999\)"):
+        kind([Tensor([1.0], requires_grad=True)], betas=betas)
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [(SGD, {"momentum": 0.9, "nesterov": "no"}), (SGD, {"nesterov": 0}), (RMSprop, {"centered": "no"})],
+)
+def test_flags_are_true_or_false(kind, options):
+    with pytest.raises(TypeError, match="it is on or off; pass True or False"):
+        kind([Tensor([1.0], requires_grad=True)], lr=0.1, **options)

@@ -102,3 +102,11 @@ def test_what_it_prints_as():
 def test_refusals(call, message):
     with pytest.raises(ValueError, match=message):
         call()
+
+
+def test_a_scheduler_takes_a_function_and_a_state():
+    optimizer = SGD([Tensor([1.0], requires_grad=True)], lr=0.1)
+    with pytest.raises(TypeError, match="the schedule is a NoneType: pass a function"):
+        Scheduler(optimizer, None)
+    with pytest.raises(TypeError, match="the state is a NoneType"):
+        Scheduler(optimizer, constant(0.1)).load_state_dict(None)

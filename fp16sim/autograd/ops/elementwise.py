@@ -44,11 +44,22 @@ def is_number(x: object) -> bool:
     return isinstance(x, (bool, int, float, np.number, np.bool_))
 
 
+def as_number(name: str, x: Any) -> float:
+    """Take a number as a float, refusing integers beyond all floats."""
+    try:
+        return float(x)
+    except OverflowError:
+        raise ValueError(
+            f"{name} with an integer of {int(x).bit_length()} bits: the largest binary64 number is below 2**1024; pass "
+            "a smaller one, or float('inf')"
+        ) from None
+
+
 def _tensor(name: str, x: Any, other: Any) -> Tensor:
     if isinstance(x, Tensor):
         return x
     if is_number(x):
-        return Tensor.of_result(Arithmetic().constant(float(x), other._array))
+        return Tensor.of_result(Arithmetic().constant(as_number(name, x), other._array))
     raise TypeError(
         f"{name} of a tensor and a {type(x).__name__}: operands are tensors or numbers; pass fs.Tensor(x)"
     )
@@ -167,7 +178,7 @@ def multiply(a: Any, b: Any) -> Tensor:
     """
     for x, value in ((a, b), (b, a)):
         if isinstance(x, Tensor) and is_number(value):
-            return run(_SCALE, x, value=float(value))
+            return run(_SCALE, x, value=as_number("multiply", value))
     return run(_MULTIPLY, *operands("multiply", a, b))
 
 

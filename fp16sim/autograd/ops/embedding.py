@@ -72,6 +72,8 @@ def _ids(ids: npt.ArrayLike, rows: int) -> npt.NDArray[np.int64]:
             "the ids of an embedding are a Tensor: pass an integer array, such as np.array([2, 0])"
         )
     array = np.asarray(ids)
+    if not array.size and not isinstance(ids, np.ndarray):  # NumPy makes float64 of an empty list
+        array = array.astype(np.int64)
     if array.dtype.kind not in "iu":
         raise TypeError(
             f"the ids of an embedding have dtype {array.dtype}: pass integers, such as ids.astype(np.int64)"

@@ -15,7 +15,7 @@ import numpy as np
 
 from fp16sim.autograd.arithmetic import FLOAT16, FLOAT32, FLOAT64, Arithmetic, Array
 from fp16sim.autograd.operation import Op, run
-from fp16sim.autograd.ops.elementwise import is_number
+from fp16sim.autograd.ops.elementwise import as_number, is_number
 from fp16sim.autograd.tensor import Context, Tensor
 
 __all__ = [
@@ -238,9 +238,10 @@ def power(a: Tensor, exponent: float) -> Tensor:
             f"power with an exponent that is a {type(exponent).__name__}: it takes a number; write "
             "exp(log(x) * y) for an exponent that is a tensor"
         )
+    exponent = as_number("power", exponent)
     if not isfinite(exponent):
         raise ValueError(f"power with the exponent {exponent}: pass a finite number")
-    return run(_POWER, a, exponent=float(exponent))
+    return run(_POWER, a, exponent=exponent)
 
 
 def _square(arithmetic: Arithmetic, a: Array) -> tuple[Array, Saved]:

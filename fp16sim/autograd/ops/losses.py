@@ -215,6 +215,10 @@ def _checked(
         raise ValueError(
             f"labels of dtype {array.dtype}: labels must be integers; pass labels.astype(np.int64)"
         )
+    if isinstance(ignore_index, bool) or not isinstance(ignore_index, (int, np.integer)):
+        raise TypeError(
+            f"{name} with ignore_index={ignore_index!r}: labels are integers; pass one that is no class, such as -100"
+        )
     classes = values.shape[1]
     ignored = array == ignore_index
     wrong = ((array < 0) | (array >= classes)) & ~ignored

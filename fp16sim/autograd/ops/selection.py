@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from fp16sim.autograd.arithmetic import Arithmetic, Array
 from fp16sim.autograd.operation import Op, run
-from fp16sim.autograd.ops.elementwise import is_number, operands
+from fp16sim.autograd.ops.elementwise import as_number, is_number, operands
 from fp16sim.autograd.tensor import Context, Tensor, need_tensor
 
 __all__ = ["absolute", "clip", "maximum", "minimum", "where"]
@@ -148,8 +148,8 @@ def clip(a: Tensor, low: float | None = None, high: float | None = None) -> Tens
             )
     if low is None and high is None:
         raise ValueError("clip without bounds: pass low, high or both")
-    least = -np.inf if low is None else float(low)
-    most = np.inf if high is None else float(high)
+    least = -np.inf if low is None else as_number("clip", low)
+    most = np.inf if high is None else as_number("clip", high)
     if not least <= most:
         raise ValueError(f"clip from {low} to {high}: pass numbers with low <= high")
     return run(_CLIP, a, low=least, high=most)

@@ -151,3 +151,22 @@ def test_refusals(call, kind, message):
     with pytest.raises(kind, match=message) as caught:
         call(Tensor([1.0, 2.0]))
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda x: x * 10**400,
+        lambda x: 10**400 + x,
+        lambda x: x**10**400,
+        lambda x: x.clip(low=-(10**400)),
+        lambda x: x.clip(high=10**400),
+    ],
+)
+def test_integers_beyond_all_floats_are_refused(use):
+    with pytest.raises(ValueError, match=r"with an integer of 1329 bits: .*pass a smaller one"):
+        use(Tensor([1.0]))
+
+
+def test_the_largest_integers_are_taken():
+    assert (Tensor(np.float64([1.0])) * 2**1023).data.tolist() == [2.0**1023]

@@ -83,3 +83,14 @@ def test_gradient_in_float64() -> None:
 def test_refusals(call: Any, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         call(Tensor(np.zeros((5, 2), np.float32)))
+
+
+def test_an_empty_list_takes_no_rows() -> None:
+    weight = Tensor(np.ones((3, 2), np.float32), requires_grad=True)
+    taken = ops.embedding([], weight)
+    assert taken.shape == (0, 2)
+    taken.sum().backward()
+    assert weight.grad is not None
+    assert weight.grad.tolist() == [[0, 0]] * 3
+    with pytest.raises(TypeError, match="dtype float64"):
+        ops.embedding(np.zeros(0), weight)

@@ -374,3 +374,10 @@ def test_binary_cross_entropy_of_a_sure_wrong_answer() -> None:
 def test_refusals(call: Any, kind: type[Exception], message: str) -> None:
     with pytest.raises(kind, match=message):
         call(Tensor(np.zeros((2, 3), np.float32)))
+
+
+@pytest.mark.parametrize("ignored", [0.5, -100.0, None, True])
+def test_ignore_index_is_an_integer(ignored: Any) -> None:
+    for loss in (ops.cross_entropy, ops.nll_loss):
+        with pytest.raises(TypeError, match=r"with ignore_index=.*labels are integers"):
+            loss(Tensor([[1.0, 2.0]]), np.array([1]), ignore_index=ignored)
