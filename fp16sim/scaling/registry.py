@@ -121,7 +121,8 @@ def parse(text: str) -> Any:
     Parameters
     ----------
     text : str
-        Values are integers, decimal numbers, or powers such as ``2**16``.
+        Values are integers, decimal numbers, or powers such as ``2**16``; words where the option takes a word, and
+        ``true`` or ``false`` where it takes those.
 
     Examples
     --------
@@ -129,7 +130,8 @@ def parse(text: str) -> Any:
     1024.0
     """
     name, *pairs = (part.strip() for part in text.split(","))
-    options = {}
+    defaults = {field.name: field.default for field in fields(_KINDS[name])} if name in _KINDS else {}  # type: ignore[arg-type]
+    options: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = (part.strip() for part in pair.partition("="))
         if not (key and equals and value):
@@ -138,7 +140,7 @@ def parse(text: str) -> Any:
             )
         if key in options:
             raise ValueError(f"{key!r} stands twice in scaler {text!r}: keep one")
-        options[key] = _number(key, value)
+        options[key] = _value(key, value, defaults.get(key))
     return make(name, **options)
 
 
@@ -179,6 +181,14 @@ def _find(name: str) -> type[SavedScaler]:
     if name not in _KINDS:
         raise ValueError(f"unknown scaler {name!r}: {nearest_name(name, names())}")
     return _KINDS[name]
+
+
+def _value(key: str, text: str, default: Any) -> Any:
+    if isinstance(default, str):
+        return text
+    if isinstance(default, bool) and text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    return _number(key, text)
 
 
 def _number(key: str, text: str) -> int | float:

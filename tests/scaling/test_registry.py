@@ -27,6 +27,9 @@ def test_names():
         ("static,scale=1e3", scaling.StaticScaler(1000.0)),
         ("torch,init_scale=2^40,growth_interval=30", scaling.TorchScaler(2.0**40, growth_interval=30)),
         ("torch,backoff_factor=.25", scaling.TorchScaler(backoff_factor=0.25)),
+        ("delayed,fp8_format=E4M3,margin=2", scaling.DelayedScaler(2, "E4M3")),
+        ("adaptive,use_bound=False,power_of_two=true", scaling.AdaptiveScaler(use_bound=False)),
+        ("adaptive,use_bound=0", scaling.AdaptiveScaler(use_bound=False)),
     ],
 )
 def test_parse(text, expected):
