@@ -18,6 +18,7 @@ from fp16sim.scaling import Decision, Observation, Scales
 from fp16sim.training import layer_scales
 from fp16sim.training.fit import fit
 from fp16sim.training.layer_scales import loss_scale_of, multiplied
+from fp16sim.training.recipes import RECIPES
 from fp16sim.training.step import train_step
 
 GENERATOR = np.random.default_rng(7)
@@ -299,3 +300,29 @@ def test_scales_gives_a_default():
     scales = Scales({"a": 2.0}, 8.0)
     assert (scales["a"], scales["other"], list(scales), len(scales)) == (2.0, 8.0, ["a"], 1)
     assert Observation(scales=scales).scales is scales
+
+
+# --- the models that ship with the package
+
+
+@pytest.mark.parametrize("name", ["mlp", "vgg", "resnet", "gpt", "bert", "gru"])
+def test_powers_of_two_change_no_bit_of_a_real_model(name):
+    recipe = RECIPES[name]
+    batch, found = recipe.data(0).at(0), []
+    for scaled in (False, True):
+        model = recipe.build(0)
+        scales = {group: 2.0 ** ((7 * k) % 11 - 5) for k, group in enumerate(groups(model))}
+        keep = Keep(model)
+        train_step(
+            1,
+            model,
+            recipe.loss_function or CrossEntropyLoss(),
+            batch,
+            policy=Policy("float32"),
+            scaler=Fixed(scales) if scaled else scaling.NoScaler(),
+            optimizer=keep,
+            measure=False,
+        )
+        found.append(bits(gradient for gradient in keep.found if gradient is not None))
+    assert len(found[0]) >= 8
+    assert found[0] == found[1]
