@@ -112,7 +112,8 @@ def test_every_rounding_of_operations_layers_losses_and_optimizers_is_the_backen
 
 
 FAULTS = [
-    ("scaling.protocol", "return r.multiply(wide, r.constant(float(1.0 / scale), wide))", "return wide / scale"),
+    ("scaling.protocol", "(result,) = r.perform(_TIMES, wide, constants=(float(1.0 / scale),))",
+     "result = wide / scale"),
     ("autograd.backward", "part if before is None else context.arithmetic.add(before, part)",
      "part if before is None else before + part"),
     ("autograd.ops.reductions", "arithmetic.divide(squares, arithmetic.constant(terms, a))",

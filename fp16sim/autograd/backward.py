@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fp16sim.autograd.arithmetic import Arithmetic, Array, round_array
+from fp16sim.autograd.arithmetic import DTYPES, Arithmetic, Array, round_array
 from fp16sim.autograd.tensor import Context, Freed, Hook, Node, Tensor, Widened
 
 __all__ = ["accumulate", "gradients", "saved_bytes", "tape_of"]
 
-_NARROW = (np.dtype(np.float16), round_array(np.zeros(0, np.float32), "bfloat16").dtype)
+_NARROW = (DTYPES["float16"], DTYPES["bfloat16"])
 
 
 def accumulate(result: Tensor, gradient: npt.ArrayLike | None, retain_graph: bool) -> None:

@@ -32,18 +32,13 @@ Parts = tuple[Array | None, ...]
 Observer = Callable[[Array, Array, int], None]
 
 
-def _root_rule(variance: Symbol, eps: Symbol, one: Symbol) -> tuple[Symbol, ...]:
-    return (one / (variance + eps).sqrt(),)
-
-
 def _deviation_rule(x: Symbol, mean: Symbol) -> tuple[Symbol, ...]:
     d = x - mean
     return d, d * d
 
 
-_ROOT = program_of(_root_rule, 1, 2)
+_ROOT = program_of(lambda variance, eps, one: (one / (variance + eps).sqrt(),), 1, 2)
 _DEVIATION = program_of(_deviation_rule, 2)
-_SQUARE = program_of(lambda x: (x * x,), 1)
 _NORMALISED = program_of(lambda x, mean, root: ((x - mean) * root,), 3)
 
 
@@ -66,7 +61,7 @@ def _root(arithmetic: Arithmetic, variance: Array, eps: float) -> Array:
 def _deviation(arithmetic: Arithmetic, x: Array, mean: Array | None) -> list[Array]:
     """Give d and its square."""
     if mean is None:
-        return [x, *arithmetic.perform(_SQUARE, x)]
+        return [x, arithmetic.multiply(x, x)]
     return arithmetic.perform(_DEVIATION, x, mean)
 
 
@@ -353,12 +348,7 @@ def _batch_norm(
     return y.reshape(x.shape), (x, mean, root, weight, names, view, x.dtype, given is None)
 
 
-def _centred_rule(g: Symbol, n: Symbol, level: Symbol, along: Symbol, factor: Symbol) -> tuple[Symbol, ...]:
-    g, tilt = g - level, n * along
-    return ((g - tilt) * factor,)
-
-
-_CENTRED = program_of(_centred_rule, 5)
+_CENTRED = program_of(lambda g, n, level, along, factor: ((g - level - n * along) * factor,), 5)
 
 
 def _batch_norm_gradient(context: Context, gradient: Array) -> Parts:
