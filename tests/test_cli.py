@@ -157,6 +157,16 @@ def test_a_folder_where_a_file_is_written_is_noticed_before_training(
     assert f"{name} is a folder: a file is written there; name another folder" in one_line(capsys)
 
 
+@pytest.mark.parametrize("resume", [[], ["--resume"]])
+def test_a_folder_where_the_state_is_written_is_noticed_before_training(
+    resume: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "float32-none" / "state.npz").mkdir(parents=True)
+    words = ["train", "--model", "mlp", "--policy", "float32", "--scaler", "none", "--out", str(tmp_path)]
+    assert main([*words, *resume]) == 2
+    assert "state.npz is a folder: a file is written there; remove it, or name another" in one_line(capsys)
+
+
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="/dev/full is Linux's")
 def test_an_output_that_is_full_is_one_line(tmp_path: Path) -> None:
     assert "/dev/full is a file: results go into a folder" in (

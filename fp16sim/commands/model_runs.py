@@ -175,6 +175,11 @@ def _look_into(folder: Path, specs: Sequence[RunSpec], resume: bool) -> None:
         raise Misuse(
             f"--resume: {folder} holds no saved run ({names}); name its folder, or begin without --resume"
         )
+    for path in there:
+        if (path / STATE_FILE).is_dir():
+            raise Misuse(
+                f"--out: {path / STATE_FILE} is a folder: a file is written there; remove it, or name another folder"
+            )
     if resume:
         return
     for path in there:

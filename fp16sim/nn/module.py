@@ -151,6 +151,20 @@ class Module:
             If a name is missing or unknown, or a shape or a kind of number differs; nothing has changed then. Another
             format is converted, rounding once at most.
         """
+        own = list(self._named_state())
+        for array, (_, module, attribute, _) in zip(self._converted(saved), own, strict=True):
+            old = getattr(module, attribute)
+            if isinstance(old, Tensor):
+                old.data = array
+            else:
+                setattr(module, attribute, array if isinstance(old, np.ndarray) else int(array))
+
+    def check_state(self, saved: Mapping[str, Any]) -> None:
+        """Refuse what :meth:`load_state_dict` refuses, and change nothing."""
+        self._converted(saved)
+
+    def _converted(self, saved: Mapping[str, Any]) -> list[Array]:
+        """Check a state, and give its arrays in the order and the formats of this model."""
         need_state(saved)
         own = list(self._named_state())
         names = [name for name, *_ in own]
@@ -165,13 +179,7 @@ class Module:
                     f"the state of another model: {name!r} has shape {np.shape(saved[name])} there and "
                     f"{np.shape(value)} here; make the model with the sizes that it was saved with"
                 )
-        given = [_as_kept(name, saved[name], np.asarray(value)) for name, _, _, value in own]
-        for array, (_, module, attribute, _) in zip(given, own, strict=True):
-            old = getattr(module, attribute)
-            if isinstance(old, Tensor):
-                old.data = array
-            else:
-                setattr(module, attribute, array if isinstance(old, np.ndarray) else int(array))
+        return [_as_kept(name, saved[name], np.asarray(value)) for name, _, _, value in own]
 
     def _named_state(self) -> Iterator[tuple[str, Module, str, Any]]:
         seen: set[int] = set()

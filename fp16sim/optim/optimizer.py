@@ -186,6 +186,15 @@ class Optimizer(ABC):
             If it belongs to another kind of optimizer or to other parameters: their number, their shapes; or if a
             number in it cannot be. Nothing has changed then.
         """
+        for name, value in self._read(saved).items():
+            setattr(self, name, value)
+
+    def check_state(self, saved: Mapping[str, Any]) -> None:
+        """Refuse what :meth:`load_state_dict` refuses, and change nothing."""
+        self._read(saved)
+
+    def _read(self, saved: Mapping[str, Any]) -> dict[str, Any]:
+        """Check a state, and give the attributes that it becomes."""
         need_state(saved)
         kind = type(self).__name__
         for name in saved:
@@ -225,8 +234,7 @@ class Optimizer(ABC):
             if name not in expected:
                 raise ValueError(f"{kind} has no state {name!r}; {nearest_name(name, sorted(expected))}")
         self.check(read)
-        for name, value in (read | lists).items():
-            setattr(self, name, value)
+        return read | lists
 
     def check(self, values: Mapping[str, Any]) -> None:
         """Refuse hyperparameters that cannot be; the constructor and :meth:`load_state_dict` call it."""

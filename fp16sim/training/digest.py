@@ -5,14 +5,15 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fp16sim.autograd.arithmetic import Array
 from fp16sim.nn import Module
 from fp16sim.training.results import Step
 
-__all__ = ["digest"]
+__all__ = ["digest", "digest_of"]
 
 
 def digest(model: Module, history: Sequence[Step]) -> str:
@@ -21,9 +22,17 @@ def digest(model: Module, history: Sequence[Step]) -> str:
     Parameters count with name, dtype, shape and bits, little-endian; steps with every field. A NaN counts as
     one value, since its sign differs between processors.
     """
+    return digest_of({name: parameter.data for name, parameter in model.named_parameters()}, history)
+
+
+def digest_of(weights: Mapping[str, Array], history: Sequence[Step]) -> str:
+    """Give the :func:`digest` of a model whose parameters have these names and values.
+
+    >>> digest_of({}, [])[:8]
+    'e3b0c442'
+    """
     state = hashlib.sha256()
-    for name, parameter in model.named_parameters():
-        array = parameter.data
+    for name, array in weights.items():
         array = np.where(np.isnan(array), array.dtype.type(np.nan), array)
         state.update(f"{name} {array.dtype.name} {array.shape}\n".encode())
         state.update(np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes())

@@ -17,7 +17,7 @@ from fp16sim.autograd.tensor import Tensor
 from fp16sim.nn import CrossEntropyLoss, Module
 from fp16sim.scaling.registry import as_scaler, from_json
 from fp16sim.scaling.state import check_number
-from fp16sim.training.digest import digest
+from fp16sim.training.digest import digest, digest_of
 from fp16sim.training.files import prepare_folder
 from fp16sim.training.results import Step
 from fp16sim.training.saving import STATE_FILE, SavedRun, check_settings, fingerprint, read_run, write_run
@@ -77,7 +77,6 @@ class Loop:
         self.history: list[Step] = []
         self.applied = 0
         _check_own(model, optimizer)
-        model.to(self.policy.parameters)
         self.model, self._optimizer, self._steps = model, optimizer, int(steps)
         self._data, self._accumulate, self._schedule = data, int(accumulate), schedule
         self._observers, self._measure, self._factor = tuple(observers), bool(measure), loss_factor
@@ -85,6 +84,8 @@ class Loop:
         self._loss = loss_function or CrossEntropyLoss()
         self._last_batch: Any = None
         self._inside = False
+        if save_to is not None and not str(save_to).strip():
+            raise ValueError(f"save_to={save_to!r}: the state goes into a folder; name one, such as 'run'")
         self._folder = None if save_to is None else Path(save_to)
         self._save_every = self._steps
         if save_every is not None:
@@ -94,10 +95,18 @@ class Loop:
             raise ValueError("save_every and resume need a folder: pass save_to=")
         self._batches = _from(data, 0)
         self._settings: dict[str, Any] = {}
+        saved: SavedRun | None = None
         if self._folder is not None:
             prepare_folder(self._folder)
             self._settings = json.loads(json.dumps(self._fixed_settings(), default=_plain))
-            self._take_up(self._folder, resume)
+            saved = self._saved(self._folder, resume)
+        # Nothing above has changed the model or the optimizer, and nothing below is refused (but by an optimizer of
+        # one's own without check_state).
+        model.to(self.policy.parameters)
+        if saved is not None:
+            model.load_state_dict(saved.model)
+            optimizer.load_state_dict(saved.optimizer)  # type: ignore[attr-defined]
+            self.history, self.applied = list(saved.history), saved.applied
 
     def __iter__(self) -> Iterator[Step]:
         return self
@@ -206,10 +215,13 @@ class Loop:
             **described("loss_function", self._loss),
         }
 
-    def _take_up(self, folder: Path, resume: bool) -> None:
-        """Restore what the folder holds; without `resume` refuse to write over an unfinished run."""
+    def _saved(self, folder: Path, resume: bool) -> SavedRun | None:
+        """Give what the folder holds if it fits in every way; without `resume` refuse to write over an unfinished run.
+
+        The scaler and the data go on from there at once; model and optimizer are only compared.
+        """
         if not (folder / STATE_FILE).exists():
-            return
+            return None
         if not resume:
             saved = _readable(folder)
             if saved is not None and not saved.finished:
@@ -217,7 +229,7 @@ class Loop:
                     f"{folder} holds a run that was saved at step {len(saved.history)} of {saved.steps}: resume it "
                     "(resume=True), remove it, or name another folder"
                 )
-            return
+            return None
         saved = read_run(folder)
         check_settings(saved.settings, self._settings, folder)
         taken = len(saved.history)
@@ -235,14 +247,20 @@ class Loop:
                 )
             self._check_schedule(saved)
         try:
-            self.model.load_state_dict(saved.model)
-            self._optimizer.load_state_dict(saved.optimizer)  # type: ignore[attr-defined]
+            self.model.check_state(saved.model)
+            getattr(self._optimizer, "check_state", lambda state: None)(saved.optimizer)
         except ValueError as error:
             raise ValueError(f"{folder}: {error}") from error
+        weights = {name: saved.model[name] for name, _ in self.model.named_parameters()}
+        if digest_of(weights, saved.history) != saved.digest:
+            raise ValueError(
+                f"{folder / STATE_FILE} holds other weights or another history than the run of digest "
+                f"{saved.digest[:8]} had: take the file that the run wrote, or start the run again in another folder"
+            )
         read = getattr(type(self.scaler), "from_state", None)
         state = json.loads(saved.scaler)
         self.scaler = from_json(saved.scaler) if read is None else read(_without_name(state))
-        self.history, self.applied = list(saved.history), saved.applied
+        return saved
 
     def _check_schedule(self, saved: SavedRun) -> None:
         """Refuse a schedule that does not give the rate of the last step: that of one count less, if it moved."""

@@ -103,12 +103,16 @@ def read_run(folder: str | Path) -> SavedRun:
 
     Raises
     ------
-    FileNotFoundError
+    FileNotFoundError, IsADirectoryError
         If nothing is saved there.
     ValueError
         If the file is damaged, is no saved run, or has another version.
     """
     path = Path(folder) / STATE_FILE
+    if path.is_dir():
+        raise IsADirectoryError(
+            f"{path} is a folder: the state of a run is a file of that name; remove it, or name another folder"
+        )
     if not path.is_file():
         raise FileNotFoundError(f"{folder} holds no saved run ({STATE_FILE}): name the folder of one")
     content = path.read_bytes()

@@ -362,6 +362,70 @@ def test_a_run_of_other_settings_is_refused_in_one_line(options, says, tmp_path)
         assert [p.data.tobytes() for p in positional[0].parameters()] == weights
 
 
+def values_of(model, optimizer):
+    """Give every value of both with its dtype, to see whether a refusal has left them alone."""
+    state = model.state_dict() | {f"optimizer {k}": np.asarray(v) for k, v in optimizer.state_dict().items()}
+    return {name: (array.dtype, array.tobytes()) for name, array in state.items()}
+
+
+def without_moments(saved):
+    del saved.optimizer["Adam.second.1"], saved.optimizer["Adam.lr"]
+    return saved
+
+
+def negative_steps(saved):
+    saved.optimizer["Adam.steps.2"] = -1
+    return saved
+
+
+def another_bit(saved):
+    saved.model["2.bias"].view(np.uint16)[0] ^= 1
+    return saved
+
+
+@pytest.mark.parametrize(
+    ("edit", "options", "says"),
+    [
+        (lambda saved: saved, {"lr": 0.02}, "optimizer lr"),
+        (lambda saved: saved, {"hidden": 24}, "the state of another model"),
+        (without_moments, {}, "the state lacks 'Adam.lr'"),
+        (negative_steps, {}, r"Adam\.steps\.2=-1 in the state: it counts steps"),
+        (another_bit, {}, "holds other weights or another history than the run of digest"),
+        (
+            lambda saved: replace(saved, history=(*saved.history[:-1], replace(saved.history[-1], loss=0.0))),
+            {},
+            "another history",
+        ),
+        (lambda saved: replace(saved, scaler='{"scaler": "torch"}'), {}, "the state of torch lacks"),
+    ],
+)
+def test_a_refusal_changes_nothing(edit, options, says, tmp_path):
+    common = {"policy": "float16", "scaler": "torch,init_scale=8"}
+    stopped(tmp_path, 5, **common)
+    write_run(tmp_path, edit(read_run(tmp_path)))
+    positional, named = arguments(save_to=tmp_path, resume=True, **common, **options)
+    before = values_of(positional[0], named["optimizer"])
+    with pytest.raises((ValueError, TypeError), match=says) as caught:
+        fit(*positional, **named)
+    assert "\n" not in str(caught.value)
+    assert values_of(positional[0], named["optimizer"]) == before
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_folder_in_place_of_the_file(resume, tmp_path):
+    (tmp_path / STATE_FILE).mkdir()
+    with pytest.raises(
+        IsADirectoryError, match="is a folder: the state of a run is a file of that name; remove"
+    ):
+        trained(save_to=tmp_path, resume=resume)
+
+
+@pytest.mark.parametrize("name", ["", "  "])
+def test_a_folder_without_a_name(name):
+    with pytest.raises(ValueError, match=r"save_to='.*': the state goes into a folder; name one"):
+        trained(save_to=name)
+
+
 def test_a_model_of_the_same_shapes_and_other_names_is_refused(tmp_path):
     class Wrapped(Module):
         def __init__(self, model):
