@@ -118,8 +118,8 @@ FAULTS = [
      "part if before is None else before + part"),
     ("autograd.ops.reductions", "arithmetic.divide(squares, arithmetic.constant(terms, a))",
      "squares * (1.0 / terms)"),
-    ("autograd.ops.products", "second = context.arithmetic.matmul(rows.T, x.reshape(-1, x.shape[-1]))",
-     "second = rows.T @ x.reshape(-1, x.shape[-1])"),
+    ("autograd.ops.products", "second = context.arithmetic.matmul(rows.T, x.reshape(len(rows), x.shape[-1]))",
+     "second = rows.T @ x.reshape(len(rows), x.shape[-1])"),
 ]  # fmt: skip
 """The first is planted always, the others in the slow tests: each runs the engine once."""
 
