@@ -19,7 +19,12 @@ _sink: ContextVar[Captured | None] = ContextVar("fp16sim_capture", default=None)
 
 
 class Gates(NamedTuple):
-    """What stands before and after every module: functions of the module with its inputs, or with its output."""
+    """What stands before and after every module: functions of the module with its inputs, or with its output.
+
+    >>> with gates(lambda module, inputs: inputs, lambda module, output: output):
+    ...     isinstance(current_gates(), Gates)
+    True
+    """
 
     entering: Callable[[Module, tuple[Any, ...]], tuple[Any, ...]]
     leaving: Callable[[Module, Any], Any]

@@ -104,7 +104,12 @@ def manual_seed(seed: int) -> None:
 
 @contextmanager
 def streams(seed: int) -> Iterator[None]:
-    """Let the layers made inside a ``with`` block draw from the streams of `seed`, and leave those outside alone."""
+    """Let the layers made inside a ``with`` block draw from the streams of `seed`, and leave those outside alone.
+
+    >>> with streams(7):
+    ...     print(next_stream(), next_stream())
+    (7, 0) (7, 1)
+    """
     uniform_integers(seed, 0)
     token = _state.set([seed, 0])
     try:
@@ -114,7 +119,12 @@ def streams(seed: int) -> Iterator[None]:
 
 
 def next_stream() -> tuple[int, int]:
-    """Take the next stream: a seed and a layer number."""
+    """Take the next stream: a seed and a layer number.
+
+    >>> with streams(7):
+    ...     next_stream()
+    (7, 0)
+    """
     state = _state.get(_PROCESS)
     seed, layer = state
     state[1] += 1
@@ -159,6 +169,9 @@ def normals(seed: int, count: int, layer: int = 0, step: int = 0) -> Float64:
     ----------
     seed, count, layer, step
         As in :func:`uniform_integers`.
+
+    >>> normals(0, 2).tolist()
+    [-0.25581602199224435, 1.177591223411036]
     """
     probability = (uniform_integers(seed, count, layer, step).astype(np.float64) + 0.5) * 2.0**-24
     centred = probability - 0.5

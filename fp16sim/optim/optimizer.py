@@ -39,6 +39,17 @@ class Optimizer(ABC):
     ------
     ValueError
         If there are no parameters, one occurs twice, takes no gradient or is a result, or `lr` cannot be a rate.
+
+    Examples
+    --------
+    >>> class SignDescent(Optimizer):  # moves by lr, whatever the size of the gradient
+    ...     def moved(self, position, weight, gradient, arithmetic):
+    ...         rate = arithmetic.constant(self.lr, weight)
+    ...         return arithmetic.subtract(weight, np.copysign(rate, gradient))
+    >>> weight = Tensor([1.0, 1.0], requires_grad=True)
+    >>> SignDescent([weight], lr=0.25).step([np.float32([3.0, -0.1])])
+    >>> weight.data
+    array([0.75, 1.25], dtype=float32)
     """
 
     hyperparameters: ClassVar[tuple[str, ...]] = ("lr",)
