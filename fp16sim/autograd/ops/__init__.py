@@ -12,6 +12,7 @@ from fp16sim.autograd.ops.activations import (
     tanh,
 )
 from fp16sim.autograd.ops.attention import attention, mask_scores, merge_heads, split_heads
+from fp16sim.autograd.ops.batch_normalization import batch_norm
 from fp16sim.autograd.ops.convolutions import convolution
 from fp16sim.autograd.ops.dropout import dropout
 from fp16sim.autograd.ops.elementwise import add, cast, divide, multiply, negative, subtract
@@ -32,7 +33,7 @@ from fp16sim.autograd.ops.functions import (
 )
 from fp16sim.autograd.ops.indexing import concatenate, getitem, pad, stack
 from fp16sim.autograd.ops.losses import bce_with_logits, cross_entropy, mse_loss, nll_loss
-from fp16sim.autograd.ops.normalization import batch_norm, group_norm, layer_norm, rms_norm
+from fp16sim.autograd.ops.normalization import group_norm, layer_norm, rms_norm
 from fp16sim.autograd.ops.pooling import adaptive_avg_pool, avg_pool, max_pool
 from fp16sim.autograd.ops.products import linear, matmul
 from fp16sim.autograd.ops.recurrent import gru, lstm
