@@ -286,8 +286,15 @@ class Arithmetic:
 
     def matmul(self, a: Array, b: Array) -> Array:
         """Multiply (..., m, k) and (..., k, n): accumulated as `products` says, rounded to the dtype once."""
-        path, out_format = _route(self.products, a.dtype)
-        return np.asarray(products.matmul(a, b, path, out_format=out_format))
+        dtype = a.dtype
+        if not (a.ndim == b.ndim == 2 and a.shape[1] == b.shape[0] and b.dtype == dtype):
+            path, out_format = _route(self.products, dtype)
+            return np.asarray(products.matmul(a, b, path, out_format=out_format))
+        fmt, settled = _FORMATS[dtype], _settled(self.products, dtype)
+        left, right = a.view(_CODES[dtype])[np.newaxis], b.view(_CODES[dtype])[np.newaxis]
+        outcome = backends.current().matmul(left, right, None, fmt, settled, fmt, watching())
+        record("matmul", outcome)
+        return np.asarray(outcome.bits[0].view(dtype))
 
     def convolve(self, which: str, *operands: Any, **steps: Any) -> Array:
         """Call ``fs.conv2d``, ``conv2d_input``, ``conv2d_weight`` or their 1-d and 3-d forms, named by `which`.
