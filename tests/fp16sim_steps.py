@@ -6,7 +6,7 @@ for functions of float32 values, whose definition is the fixed sequence itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -21,7 +21,8 @@ NARROW_AND_SINGLE = [FLOAT16, BFLOAT16, FLOAT32]
 
 
 def same_bits(found: Any, expected: Any) -> None:
-    """Compare dtype, shape and every bit."""
+    """Assert that dtype, shape and every bit agree."""
+    found, expected = np.asarray(found), np.asarray(expected)
     assert found.dtype == expected.dtype
     assert found.shape == expected.shape
     kind = f"u{found.dtype.itemsize}"
@@ -31,10 +32,18 @@ def same_bits(found: Any, expected: Any) -> None:
 
 
 class Steps:
-    """Rounded steps in one format; numbers are NumPy scalars of its dtype."""
+    """Rounded steps in one format; numbers are NumPy scalars of its dtype.
 
-    def __init__(self, dtype: Any) -> None:
+    Sums accumulate in the format `accumulator`, by default this one. `policy` is one that has both.
+    """
+
+    def __init__(self, dtype: Any, accumulator: Any = None, policy: fs.Policy | None = None) -> None:
         self.dtype = np.dtype(dtype)
+        self.accumulator = self.dtype if accumulator is None else np.dtype(accumulator)
+        self.policy = policy
+
+    def __repr__(self) -> str:
+        return f"Steps({self.dtype}, {self.accumulator})"
 
     def number(self, value: float) -> Any:
         """Round a Python number once."""
@@ -77,13 +86,48 @@ class Steps:
             wide = float32_functions.pow(np.asarray(np.float32(a)), np.asarray(exponent, np.float32))
         return self.rounded(np.asarray(wide)[()])
 
-    def sum(self, values: Iterable[Any], accumulator: Any) -> Any:
+    def sum(self, values: Iterable[Any], accumulator: Any = None) -> Any:
         """Add in order from +0 in the accumulator's format, then round once."""
-        inner = Steps(accumulator)
+        return self.rounded(self._total(values, self._inner(accumulator)))
+
+    def mean(self, values: Sequence[Any], accumulator: Any = None) -> Any:
+        """Divide the sum by the number of terms, which is rounded, in the accumulator's format, then round once."""
+        inner = self._inner(accumulator)
+        return self.rounded(inner.divide(self._total(values, inner), inner.number(len(values))))
+
+    def dot(self, pairs: Iterable[tuple[Any, Any]]) -> Any:
+        """Add products, which are rounded to the accumulator's format too (of narrower numbers they are exact)."""
+        inner = self._inner(None)
+        return self.sum(inner.multiply(inner.dtype.type(a), inner.dtype.type(b)) for a, b in pairs)
+
+    def _inner(self, accumulator: Any) -> Steps:
+        return Steps(self.accumulator if accumulator is None else accumulator)
+
+    @staticmethod
+    def _total(values: Iterable[Any], inner: Steps) -> Any:
         total = inner.number(0.0)
         for value in values:
             total = inner.add(total, inner.dtype.type(value))
-        return self.rounded(total)
+        return total
+
+
+EACH_FORMAT = [
+    Steps(FLOAT32, FLOAT32, fs.Policy("float32")),
+    Steps(FLOAT16, FLOAT16, fs.Policy("float16")),
+    Steps(FLOAT16, FLOAT32, fs.Policy("float16", matmul="float32", reduction="float32")),
+    Steps(BFLOAT16, FLOAT32, fs.Policy("mixed_bfloat16", parameters="bfloat16", wide="bfloat16")),
+]
+"""Every format with the accumulators of its policies."""
+
+
+def drawn(seed: int, shape: tuple[int, ...], dtype: Any, odd: bool = False, spread: float = 1.0) -> Any:
+    """Draw numbers; if `odd`, the last ones are zeros of both signs, a subnormal, an infinity and a NaN."""
+    values = np.random.default_rng(seed).normal(scale=spread, size=shape).astype(np.float32).astype(dtype)
+    if odd:
+        tiny = ml_dtypes.finfo(dtype).smallest_subnormal
+        last = np.array([0.0, -0.0, tiny, -np.inf, np.nan], dtype)
+        values.reshape(-1)[-len(last) :] = last
+    return values
 
 
 def interesting(dtype: Any, seed: int, count: int) -> Any:

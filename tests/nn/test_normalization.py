@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fp16sim_scalars import same_bits
+from fp16sim_steps import same_bits
 
 import fp16sim as fs
 from fp16sim import nn

@@ -9,6 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from fp16sim_steps import same_bits
 
 import fp16sim as fs
 from fp16sim.autograd import ops
@@ -33,12 +34,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 def bits(array: Any) -> Any:
     return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
-
-
-def same_bits(a: Any, b: Any) -> None:
-    assert a.dtype == b.dtype
-    assert a.shape == b.shape
-    np.testing.assert_array_equal(bits(a), bits(b))
 
 
 def draw(seed: int, *shape: int, dtype: Any = np.float32, spread: float = 1.0) -> Any:

@@ -8,6 +8,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from fp16sim_steps import same_bits
 
 from fp16sim.autograd import ops
 from fp16sim.autograd.gradcheck import gradcheck
@@ -19,12 +20,6 @@ LOWEST = float(np.finfo(np.float16).min)
 
 def draw(seed: int, *shape: int, dtype: Any = np.float32) -> Any:
     return np.random.default_rng(seed).normal(size=shape).astype(dtype)
-
-
-def same_bits(a: Any, b: Any) -> None:
-    assert a.dtype == b.dtype
-    assert a.shape == b.shape
-    assert a.tobytes() == b.tobytes()
 
 
 def test_heads_are_moved_and_nothing_else() -> None:

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fp16sim_scalars import SCALARS, drawn, same_bits
+from fp16sim_steps import EACH_FORMAT, drawn, same_bits
 
 from fp16sim.autograd import ops
 from fp16sim.autograd.backward import gradients, saved_bytes
@@ -26,7 +26,7 @@ def taps(x_shape, w_shape, stride, padding, dilation, groups):
 
 
 @pytest.mark.parametrize("odd", [False, True])
-@pytest.mark.parametrize("s", SCALARS)
+@pytest.mark.parametrize("s", EACH_FORMAT)
 def test_every_rounding_in_one_dimension(s, odd):
     x, w, b = (
         drawn(1, (2, 4, 5), s.dtype, odd),

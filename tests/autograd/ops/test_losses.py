@@ -7,6 +7,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from fp16sim_steps import same_bits
 
 import fp16sim as fs
 from fp16sim.autograd import ops
@@ -22,12 +23,6 @@ DTYPES = [np.float16, BFLOAT16, np.float32]
 
 def bits(array: Any) -> Any:
     return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
-
-
-def same_bits(a: Any, b: Any) -> None:
-    assert a.dtype == b.dtype
-    assert a.shape == b.shape
-    np.testing.assert_array_equal(bits(a), bits(b))
 
 
 def draw(seed: int, *shape: int, dtype: Any = np.float32, spread: float = 1.0) -> Any:

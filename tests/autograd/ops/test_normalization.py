@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fp16sim_scalars import SCALARS, drawn, same_bits
+from fp16sim_steps import EACH_FORMAT, drawn, same_bits
 
 from fp16sim.autograd import ops
 from fp16sim.autograd.backward import gradients, saved_bytes, tape_of
@@ -39,7 +39,7 @@ def array(values, like):
 
 @pytest.mark.parametrize("odd", [False, True])
 @pytest.mark.parametrize("centred", [True, False])
-@pytest.mark.parametrize("s", SCALARS)
+@pytest.mark.parametrize("s", EACH_FORMAT)
 def test_over_the_last_axes(s, centred, odd):
     x, w, b = drawn(1, (3, 2, 5), s.dtype, odd), drawn(2, (2, 5), s.dtype), drawn(3, (2, 5), s.dtype)
     w[0, 0], b[0, 0] = -0.0, -0.0
@@ -67,7 +67,7 @@ def test_over_the_last_axes(s, centred, odd):
 
 
 @pytest.mark.parametrize("odd", [False, True])
-@pytest.mark.parametrize("s", SCALARS)
+@pytest.mark.parametrize("s", EACH_FORMAT)
 def test_over_groups(s, odd):
     x, w, b = drawn(1, (2, 4, 3), s.dtype, odd), drawn(2, (4,), s.dtype), drawn(3, (4,), s.dtype)
     tensors = [Tensor(a, requires_grad=True) for a in (x, w, b)]
@@ -94,7 +94,7 @@ def test_over_groups(s, odd):
 
 @pytest.mark.parametrize("odd", [False, True])
 @pytest.mark.parametrize("shape", [(3, 2, 2), (5, 2)])
-@pytest.mark.parametrize("s", SCALARS)
+@pytest.mark.parametrize("s", EACH_FORMAT)
 def test_over_the_batch(s, shape, odd):
     x, w, b = drawn(1, shape, s.dtype, odd), drawn(2, (2,), s.dtype), drawn(3, (2,), s.dtype)
     tensors = [Tensor(a, requires_grad=True) for a in (x, w, b)]
@@ -125,7 +125,7 @@ def test_over_the_batch(s, shape, odd):
         same_bits(found, right)
 
 
-@pytest.mark.parametrize("s", SCALARS)
+@pytest.mark.parametrize("s", EACH_FORMAT)
 def test_by_given_statistics(s):
     x, w, b = drawn(1, (3, 2, 4), s.dtype, True), drawn(2, (2,), s.dtype), drawn(3, (2,), s.dtype)
     mean, variance = np.float32([0.3, -1.7]), np.float32([0.9, 2.3])
@@ -206,11 +206,11 @@ def test_a_wide_backward_pass_takes_the_rounded_forward():
     wide = gradients(y, [tensor], np.ones(x.shape) / 3 * np.arange(6), wide=True)[0]
     assert wide.dtype == np.float32
     # With the rounded n, m and r, in float32:
-    s = SCALARS[1]
+    s = EACH_FORMAT[1]
     g = (np.ones(x.shape) / 3 * np.arange(6)).astype(np.float32)
     for row, grad, found in zip(x, g, wide, strict=True):
         n, r = standardised(s, list(row), 1e-5)
-        right = back(SCALARS[0], list(grad), [np.float32(a) for a in n], np.float32(r))
+        right = back(EACH_FORMAT[0], list(grad), [np.float32(a) for a in n], np.float32(r))
         same_bits(found, np.array(right, np.float32))
 
 

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from fp16sim_scalars import SCALARS, drawn, same_bits
+from fp16sim_steps import EACH_FORMAT, drawn, same_bits
 
 from fp16sim.autograd import ops
 from fp16sim.autograd.backward import gradients, saved_bytes
@@ -40,7 +40,7 @@ def windows(size, kernel, stride, padding, dilation):
 
 
 @pytest.mark.parametrize("geometry", GEOMETRIES)
-@pytest.mark.parametrize("s", SCALARS)
+@pytest.mark.parametrize("s", EACH_FORMAT)
 def test_max_pool(s, geometry):
     x = drawn(1, (2, 1, 7, 6), s.dtype, odd=True)
     x[0, 0, 2:5] = np.array([0.0, -0.0, 2.0, 2.0, -np.inf, 0.0], s.dtype)  # many that are equal
@@ -70,7 +70,7 @@ def test_max_pool(s, geometry):
 
 @pytest.mark.parametrize("geometry", [g for g in GEOMETRIES if g[3] == (1, 1)])
 @pytest.mark.parametrize("odd", [False, True])
-@pytest.mark.parametrize("s", SCALARS)
+@pytest.mark.parametrize("s", EACH_FORMAT)
 def test_avg_pool(s, odd, geometry):
     x = drawn(1, (2, 2, 5, 6), s.dtype, odd)
     tensor, zero = Tensor(x, requires_grad=True), s.number(0.0)
@@ -91,7 +91,7 @@ def test_avg_pool(s, odd, geometry):
 
 
 @pytest.mark.parametrize("odd", [False, True])
-@pytest.mark.parametrize("s", SCALARS)
+@pytest.mark.parametrize("s", EACH_FORMAT)
 def test_adaptive_avg_pool(s, odd):
     x = drawn(1, (2, 3, 3, 4), s.dtype, odd)
     tensor = Tensor(x, requires_grad=True)

@@ -26,8 +26,7 @@ class Scalar(Steps):
     """Steps with the functions of the gates, and dot products in an accumulator."""
 
     def __init__(self, dtype, accumulator):
-        super().__init__(dtype)
-        self.accumulator = accumulator
+        super().__init__(dtype, accumulator)
 
     def function(self, name, a):
         if self.dtype == FLOAT16:
@@ -37,9 +36,7 @@ class Scalar(Steps):
             return self.rounded(np.asarray(getattr(home, name)(np.float32(a)))[()])
 
     def dot(self, a, b):
-        inner = Steps(self.accumulator)
-        terms = [inner.multiply(inner.dtype.type(x), inner.dtype.type(y)) for x, y in zip(a, b, strict=True)]
-        return self.sum(terms, self.accumulator)
+        return super().dot(zip(a, b, strict=True))
 
     def one_minus(self, a):
         return self.subtract(self.number(1.0), a)

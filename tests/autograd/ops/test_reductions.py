@@ -38,14 +38,6 @@ def run(policy, function, values, g):
     return y.data, x.grad
 
 
-def mean_of(m, values, accumulator):
-    inner = Steps(accumulator)
-    quotient = inner.divide(
-        inner.sum([inner.dtype.type(v) for v in values], accumulator), inner.number(len(values))
-    )
-    return m.rounded(quotient) if inner.dtype != m.dtype else quotient
-
-
 @pytest.mark.parametrize(("policy", "dtype", "accumulator"), WAYS, ids=str)
 class TestSteps:
     def test_sum_and_mean(self, policy, dtype, accumulator):
@@ -55,7 +47,7 @@ class TestSteps:
         same_bits(found, np.array(expected, dtype))
         same_bits(np.array(slopes), np.broadcast_to(g[:, None], x.shape).copy())
         found, slopes = run(policy, lambda x: x.mean(1), x, g)
-        expected = [[mean_of(m, x[i, :, k], accumulator) for k in range(3)] for i in range(2)]
+        expected = [[m.mean(x[i, :, k], accumulator) for k in range(3)] for i in range(2)]
         same_bits(found, np.array(expected, dtype))
         quotients = np.array([[m.divide(v, m.number(7)) for v in row] for row in g], dtype)
         same_bits(np.array(slopes), np.broadcast_to(quotients[:, None], x.shape).copy())
@@ -65,7 +57,7 @@ class TestSteps:
         m, x, g = Steps(dtype), draw(3, (2, 6), dtype), draw(4, (2,), dtype)
         found, slopes = run(policy, lambda x: ops.variance(x, 1, correction), x, g)
         for i in range(2):
-            centre = mean_of(m, x[i], accumulator)
+            centre = m.mean(x[i], accumulator)
             differences = [m.subtract(v, centre) for v in x[i]]
             total = m.sum([m.multiply(d, d) for d in differences], accumulator)
             same_bits(found[i], m.divide(total, m.number(6 - correction)))
