@@ -326,3 +326,36 @@ def test_powers_of_two_change_no_bit_of_a_real_model(name):
         found.append(bits(gradient for gradient in keep.found if gradient is not None))
     assert len(found[0]) >= 8
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("name", ["vgg", "resnet", "gpt", "bert", "gru"])
+@pytest.mark.parametrize(
+    "scaler",
+    [
+        "adaptive,u_min=2**-12,scale_upper_bound=2**8,accum_upper_bound=2**12",
+        "delayed,fp8_format=binary16,margin=3,amax_compute_algo=most_recent",
+        "fairscale_layerwise,init_scale=2**10,growth_interval=1",
+    ],
+)
+def test_real_models_train_in_float16_under_scales_of_layers(name, scaler):
+    recipe, shown = RECIPES[name], []
+    model = recipe.build(0)
+    run = fit(model, recipe.data(0), policy="mixed_float16", scaler=scaler, optimizer=recipe.optimizer(model), steps=3,
+              loss_function=recipe.loss_function, observers=[shown.append])  # fmt: skip
+    assert all(np.isfinite(parameter.data).all() for parameter in model.parameters())
+    assert sum(step.applied for step in run.history) >= 2
+    assert (
+        len(set(shown[-1].scales.values())) > 1 or name == "gru"
+    )  # whose recurrent layer gives its head the loss
+
+
+def test_delayed_scales_put_the_peak_of_every_layer_where_the_margin_says():
+    model, shown = made(chain), []
+    scaler = scaling.make("delayed", fp8_format="binary16", margin=2, amax_compute_algo="most_recent")
+    run = fit(model, [(X, LABELS)], policy="mixed_float16", scaler=scaler, steps=3,
+              optimizer=SGD(model.parameters(), lr=0.0), observers=[shown.append])  # fmt: skip
+    assert all(step.applied for step in run.history)
+    for group, amax in run.scaler.amax_history.items():
+        # The same gradients again, which float16 kept to eleven bits, in the first step some subnormal.
+        assert amax[-1] * shown[-1].scales[group] == pytest.approx(65504 / 4, rel=2.0**-8)
+        assert shown[0].scales[group] == 1.0
