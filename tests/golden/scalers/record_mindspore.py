@@ -68,9 +68,8 @@ def outcome(gradient, used, after):
         with np.errstate(all="ignore"):
             inverse = np.float32(1.0) / np.float32(scale)
             kept = same(float(np.float32(gradient) * inverse), seen)
-            return (
-                kept or seen == 0.0 and inverse < 2.0**-126
-            )  # some of its threads flush subnormals, some do not
+            flushed = seen == 0.0 and inverse < 2.0**-126  # some of its threads flush subnormals, some do not
+            return kept or flushed
 
     return used, divisor((used, after), explains), True
 
