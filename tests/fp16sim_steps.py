@@ -13,7 +13,7 @@ import ml_dtypes
 import numpy as np
 
 import fp16sim as fs
-from fp16sim.emulator import float32_functions
+from fp16sim.emulator import float32_activations, float32_functions
 from fp16sim.emulator.backends import use_backend
 
 FLOAT16, BFLOAT16, FLOAT32 = np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16), np.dtype(np.float32)
@@ -79,7 +79,8 @@ class Steps:
         if self.dtype == FLOAT16:
             return self._call(getattr(fs, name), a)
         with np.errstate(all="ignore"):
-            return self.rounded(np.asarray(getattr(float32_functions, name)(np.float32(a)))[()])
+            home = float32_functions if hasattr(float32_functions, name) else float32_activations
+            return self.rounded(np.asarray(getattr(home, name)(np.float32(a)))[()])
 
     def power(self, a: Any, exponent: float) -> Any:
         with np.errstate(all="ignore"):

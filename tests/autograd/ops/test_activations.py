@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from fp16sim_steps import same_bits
+from fp16sim_steps import FLOAT32, Steps, same_bits
 
 import fp16sim as fs
 from fp16sim.autograd import ops
@@ -32,10 +32,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 
 
-def bits(array: Any) -> Any:
-    return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
-
-
 def draw(seed: int, *shape: int, dtype: Any = np.float32, spread: float = 1.0) -> Any:
     return (np.random.default_rng(seed).normal(size=shape) * spread).astype(dtype)
 
@@ -44,42 +40,6 @@ def every_half() -> Any:
     """Give all 65536 encodings, NaN only as the canonical one."""
     values = np.arange(65536, dtype=np.uint16).view(np.float16)
     return np.where(np.isnan(values), np.float16(np.nan), values)
-
-
-class Steps:
-    """Scalar arithmetic: the public operations, one number at a time."""
-
-    def __init__(self, dtype: Any) -> None:
-        self.dtype = np.dtype(dtype)
-        self.format = {"float16": "binary16", "bfloat16": "bfloat16", "float32": "binary32"}[self.dtype.name]
-
-    def number(self, value: float) -> Any:
-        return np.float64(value).astype(self.dtype)
-
-    def _call(self, name: str, *operands: Any) -> Any:
-        return np.asarray(getattr(fs, name)(*operands, format=self.format)).astype(self.dtype)[()]
-
-    def add(self, a: Any, b: Any) -> Any:
-        return self._call("add", a, b)
-
-    def sub(self, a: Any, b: Any) -> Any:
-        return self._call("subtract", a, b)
-
-    def mul(self, a: Any, b: Any) -> Any:
-        return self._call("multiply", a, b)
-
-    def div(self, a: Any, b: Any) -> Any:
-        return self._call("divide", a, b)
-
-    def function(self, name: str, a: Any) -> Any:
-        return Arithmetic().function(name, np.asarray(a, self.dtype))[()]
-
-    def sum(self, values: Any) -> Any:
-        """Sum from +0, in float32, rounded at the end."""
-        total = np.float32(0)
-        for value in values:
-            total = np.float32(total + np.float32(value))
-        return total.astype(self.dtype)
 
 
 def applied(function: Callable[[Tensor], Tensor], x: Any, g: Any) -> tuple[Any, Any]:
@@ -107,11 +67,11 @@ def test_leaky_relu_step_by_step(dtype: Any, slope: float) -> None:
     x, g = draw(1, 40, dtype=dtype), draw(2, 40, dtype=dtype)
     x[:3] = 0.0, -0.0, 1.0
     y, gradient = applied(lambda t: ops.leaky_relu(t, slope), x, g)
-    s = Steps(dtype)
+    s = Steps(dtype, FLOAT32)
     factor = s.number(slope)
-    same_bits(y, np.array([v if v > 0 else s.mul(v, factor) for v in x], dtype))
+    same_bits(y, np.array([v if v > 0 else s.multiply(v, factor) for v in x], dtype))
     same_bits(
-        gradient, np.array([w if v > 0 else s.mul(w, factor) for v, w in zip(x, g, strict=True)], dtype)
+        gradient, np.array([w if v > 0 else s.multiply(w, factor) for v, w in zip(x, g, strict=True)], dtype)
     )
 
 
@@ -130,24 +90,27 @@ def slope(name: str, s: Steps, x: Any, y: Any) -> Any:
     """Write each derivative as its docstring does."""
     one, half = s.number(1.0), s.number(0.5)
     if name == "tanh":
-        return s.sub(one, s.mul(y, y))
+        return s.subtract(one, s.multiply(y, y))
     if name == "sigmoid":
-        return s.mul(y, s.sub(one, y))
+        return s.multiply(y, s.subtract(one, y))
     if name == "softplus":
         return s.function("sigmoid", x)
     if name == "silu":
         part = s.function("sigmoid", x)
-        return s.mul(part, s.add(one, s.mul(x, s.sub(one, part))))
+        return s.multiply(part, s.add(one, s.multiply(x, s.subtract(one, part))))
     x = s.number(math.copysign(min(abs(float(x)), 16.0), float(x)))
     if name == "gelu":
-        h = s.mul(s.add(one, s.function("erf", s.mul(x, s.number(math.sqrt(0.5))))), half)
-        e = s.mul(s.function("exp", s.mul(s.mul(x, x), s.number(-0.5))), s.number(1 / math.sqrt(2 * math.pi)))
-        return s.add(h, s.mul(x, e))
-    q, b = s.mul(x, x), s.number(math.sqrt(2 / math.pi))
-    t = s.function("tanh", s.mul(s.mul(x, b), s.add(one, s.mul(q, s.number(0.044715)))))
-    r = s.mul(b, s.add(one, s.mul(q, s.number(0.134145))))
-    w = s.mul(s.mul(s.mul(x, half), s.sub(one, s.mul(t, t))), r)
-    return s.add(s.mul(s.add(one, t), half), w)
+        h = s.multiply(s.add(one, s.function("erf", s.multiply(x, s.number(math.sqrt(0.5))))), half)
+        e = s.multiply(
+            s.function("exp", s.multiply(s.multiply(x, x), s.number(-0.5))),
+            s.number(1 / math.sqrt(2 * math.pi)),
+        )
+        return s.add(h, s.multiply(x, e))
+    q, b = s.multiply(x, x), s.number(math.sqrt(2 / math.pi))
+    t = s.function("tanh", s.multiply(s.multiply(x, b), s.add(one, s.multiply(q, s.number(0.044715)))))
+    r = s.multiply(b, s.add(one, s.multiply(q, s.number(0.134145))))
+    w = s.multiply(s.multiply(s.multiply(x, half), s.subtract(one, s.multiply(t, t))), r)
+    return s.add(s.multiply(s.add(one, t), half), w)
 
 
 @pytest.mark.parametrize("dtype", NARROW)
@@ -156,8 +119,8 @@ def test_narrow_gradients_step_by_step(name: str, dtype: Any) -> None:
     x = np.concatenate([draw(3, 60, dtype=dtype, spread=4), np.array([0.0, -0.0, 17, -17, 300, -300], dtype)])
     g = draw(4, len(x), dtype=dtype)
     y, gradient = applied(ACTIVATIONS[name], x, g)
-    s = Steps(dtype)
-    expected = [s.mul(gi, slope(name, s, xi, yi)) for xi, yi, gi in zip(x, y, g, strict=True)]
+    s = Steps(dtype, FLOAT32)
+    expected = [s.multiply(gi, slope(name, s, xi, yi)) for xi, yi, gi in zip(x, y, g, strict=True)]
     same_bits(gradient, np.array(expected, dtype))
 
 
@@ -211,30 +174,32 @@ def test_a_wide_backward_pass_gives_float32() -> None:
 
 
 def row_softmax(s: Steps, x: Any) -> tuple[Any, Any]:
-    shifted = [s.sub(v, x.max()) for v in x]
+    shifted = [s.subtract(v, x.max()) for v in x]
     e = [s.function("exp", z) for z in shifted]
     total = s.sum(e)
-    y = np.array([s.div(v, total) for v in e], s.dtype)
+    y = np.array([s.divide(v, total) for v in e], s.dtype)
     logarithm = s.function("log", total)
-    return y, np.array([s.sub(z, logarithm) for z in shifted], s.dtype)
+    return y, np.array([s.subtract(z, logarithm) for z in shifted], s.dtype)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_softmax_and_its_logarithm_step_by_step(dtype: Any) -> None:
     x, g = draw(10, 6, 9, dtype=dtype, spread=3), draw(11, 6, 9, dtype=dtype)
     x[0, :4] = -np.inf
-    s = Steps(dtype)
+    s = Steps(dtype, FLOAT32)
     y, dy = applied(ops.softmax, x, g)
     z, dz = applied(ops.log_softmax, x, g)
     for i in range(6):
         first, second = row_softmax(s, x[i])
         same_bits(y[i], first)
         same_bits(z[i], second)
-        inner = s.sum([s.mul(a, b) for a, b in zip(g[i], first, strict=True)])
-        rows = [s.mul(b, s.sub(a, inner)) for a, b in zip(g[i], first, strict=True)]
+        inner = s.sum([s.multiply(a, b) for a, b in zip(g[i], first, strict=True)])
+        rows = [s.multiply(b, s.subtract(a, inner)) for a, b in zip(g[i], first, strict=True)]
         same_bits(dy[i], np.array(rows, dtype))
         total = s.sum(g[i])
-        rows = [s.sub(a, s.mul(s.function("exp", b), total)) for a, b in zip(g[i], second, strict=True)]
+        rows = [
+            s.subtract(a, s.multiply(s.function("exp", b), total)) for a, b in zip(g[i], second, strict=True)
+        ]
         same_bits(dz[i], np.array(rows, dtype))
 
 

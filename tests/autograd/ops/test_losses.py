@@ -7,11 +7,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from fp16sim_steps import same_bits
+from fp16sim_steps import FLOAT32, Steps, same_bits
 
 import fp16sim as fs
 from fp16sim.autograd import ops
-from fp16sim.autograd.arithmetic import Arithmetic
 from fp16sim.autograd.backward import gradients
 from fp16sim.autograd.gradcheck import gradcheck
 from fp16sim.autograd.policy import autocast
@@ -21,53 +20,8 @@ BFLOAT16 = ml_dtypes.bfloat16
 DTYPES = [np.float16, BFLOAT16, np.float32]
 
 
-def bits(array: Any) -> Any:
-    return np.ascontiguousarray(array).view(f"u{array.dtype.itemsize}")
-
-
 def draw(seed: int, *shape: int, dtype: Any = np.float32, spread: float = 1.0) -> Any:
     return (np.random.default_rng(seed).normal(size=shape) * spread).astype(dtype)
-
-
-class Steps:
-    """Scalar arithmetic: the public operations, one number at a time; sums in float32, rounded at the end."""
-
-    def __init__(self, dtype: Any) -> None:
-        self.dtype = np.dtype(dtype)
-        self.format = {"float16": "binary16", "bfloat16": "bfloat16", "float32": "binary32"}[self.dtype.name]
-
-    def number(self, value: float) -> Any:
-        return np.float64(value).astype(self.dtype)
-
-    def _call(self, name: str, *operands: Any) -> Any:
-        return np.asarray(getattr(fs, name)(*operands, format=self.format)).astype(self.dtype)[()]
-
-    def add(self, a: Any, b: Any) -> Any:
-        return self._call("add", a, b)
-
-    def sub(self, a: Any, b: Any) -> Any:
-        return self._call("subtract", a, b)
-
-    def mul(self, a: Any, b: Any) -> Any:
-        return self._call("multiply", a, b)
-
-    def div(self, a: Any, b: Any) -> Any:
-        return self._call("divide", a, b)
-
-    def function(self, name: str, a: Any) -> Any:
-        return Arithmetic().function(name, np.asarray(a, self.dtype))[()]
-
-    def total(self, values: Any) -> Any:
-        total = np.float32(0)
-        for value in values:
-            total = np.float32(total + np.float32(value))
-        return total
-
-    def sum(self, values: Any) -> Any:
-        return self.total(values).astype(self.dtype)
-
-    def mean(self, values: Any) -> Any:
-        return np.float32(self.total(values) / np.float32(len(values))).astype(self.dtype)
 
 
 def found(loss: Any, x: Any, g: Any = None, **options: Any) -> tuple[Any, Any]:
@@ -93,32 +47,32 @@ def scalar_cross_entropy(
         if label == ignored:
             rows.append(s.number(0.0))
             continue
-        z = [s.sub(v, x[i].max()) for v in x[i]]
+        z = [s.subtract(v, x[i].max()) for v in x[i]]
         e = [s.function("exp", v) for v in z]
         total = s.sum(e)
         logarithm = s.function("log", total)
-        row = s.sub(logarithm, z[label])
+        row = s.subtract(logarithm, z[label])
         if smoothing:
-            others = s.sum([s.sub(logarithm, v) for v in z])
-            row = s.add(s.mul(row, first), s.mul(others, cold))
+            others = s.sum([s.subtract(logarithm, v) for v in z])
+            row = s.add(s.multiply(row, first), s.multiply(others, cold))
         rows.append(row)
-        q = s.div(g, s.number(count)) if reduction == "mean" else g if reduction == "sum" else g[i]
+        q = s.divide(g, s.number(count)) if reduction == "mean" else g if reduction == "sum" else g[i]
         for j in range(classes):
             t = s.number(float(j == label))
             if smoothing:
                 t = s.add(first, cold) if j == label else cold
-            gradient[i, j] = s.mul(s.sub(s.div(e[j], total), t), q)
+            gradient[i, j] = s.multiply(s.subtract(s.divide(e[j], total), t), q)
     if reduction == "none":
         return np.array(rows, s.dtype), gradient
     result = s.sum(rows)
-    return np.asarray(s.div(result, s.number(count)) if reduction == "mean" else result), gradient
+    return np.asarray(s.divide(result, s.number(count)) if reduction == "mean" else result), gradient
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 1.0])
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_cross_entropy_step_by_step(dtype: Any, smoothing: float, reduction: str) -> None:
-    x, s = draw(1, 6, 5, dtype=dtype, spread=3), Steps(dtype)
+    x, s = draw(1, 6, 5, dtype=dtype, spread=3), Steps(dtype, FLOAT32)
     labels = np.array([0, 3, -1, 4, 2, -1])
     g = draw(2, 6, dtype=dtype) if reduction == "none" else s.number(1.5)
     loss, gradient = found(
@@ -183,20 +137,20 @@ def test_classes_on_the_second_axis_of_many(loss: Any, reduction: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_nll_step_by_step(dtype: Any, reduction: str) -> None:
-    x, s, labels = draw(6, 5, 4, dtype=dtype), Steps(dtype), np.array([1, 7, 0, 3, 3])
+    x, s, labels = draw(6, 5, 4, dtype=dtype), Steps(dtype, FLOAT32), np.array([1, 7, 0, 3, 3])
     g = draw(7, 5, dtype=dtype) if reduction == "none" else s.number(0.3)
     loss, gradient = found(ops.nll_loss, x, g, labels=labels, ignore_index=7, reduction=reduction)
     rows = [s.number(0.0) if k == 7 else -x[i, k] for i, k in enumerate(labels)]
     expected = np.zeros_like(x)
     for i, k in enumerate(labels):
         if k != 7:
-            q = g[i] if reduction == "none" else g if reduction == "sum" else s.div(g, s.number(4))
+            q = g[i] if reduction == "none" else g if reduction == "sum" else s.divide(g, s.number(4))
             expected[i, k] = -q
     total: Any = np.array(rows, dtype)
     if reduction != "none":
         total = np.asarray(s.sum(rows))
     if reduction == "mean":
-        total = np.asarray(s.div(total[()], s.number(4)))
+        total = np.asarray(s.divide(total[()], s.number(4)))
     same_bits(loss, total)
     same_bits(gradient, expected)
 
@@ -223,12 +177,12 @@ def test_an_ignored_row_may_hold_anything() -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
 def test_mse_and_bce_step_by_step(dtype: Any, reduction: str) -> None:
-    s = Steps(dtype)
+    s = Steps(dtype, FLOAT32)
     x, t = draw(8, 7, dtype=dtype, spread=4), np.random.default_rng(9).uniform(size=7)
     x[:2] = 0.0, -0.0
     g = draw(10, 7, dtype=dtype) if reduction == "none" else s.number(0.7)
     t = t.astype(dtype)
-    q = [v if reduction != "mean" else s.div(v, s.number(7)) for v in np.broadcast_to(g, 7)]
+    q = [v if reduction != "mean" else s.divide(v, s.number(7)) for v in np.broadcast_to(g, 7)]
     one, two = s.number(1.0), s.number(2.0)
 
     def reduced(rows: list[Any]) -> Any:
@@ -238,28 +192,28 @@ def test_mse_and_bce_step_by_step(dtype: Any, reduction: str) -> None:
             else np.asarray(s.sum(rows) if reduction == "sum" else s.mean(rows))
         )
 
-    difference = [s.sub(a, b) for a, b in zip(x, t, strict=True)]
-    slopes = [s.mul(d, s.mul(w, two)) for d, w in zip(difference, q, strict=True)]
+    difference = [s.subtract(a, b) for a, b in zip(x, t, strict=True)]
+    slopes = [s.multiply(d, s.multiply(w, two)) for d, w in zip(difference, q, strict=True)]
     for targets in (t, Tensor(t, requires_grad=True)):
         loss, gradient = found(ops.mse_loss, x, g, targets=targets, reduction=reduction)
-        same_bits(loss, reduced([s.mul(d, d) for d in difference]))
+        same_bits(loss, reduced([s.multiply(d, d) for d in difference]))
         same_bits(gradient, np.array(slopes, dtype))
         if isinstance(targets, Tensor):
             assert targets.grad is not None
             same_bits(targets.grad, -np.array(slopes, dtype))
 
     def row(a: Any, b: Any) -> Any:
-        straight = s.sub(a if a > 0 else s.number(0.0), s.mul(a, b))
-        return s.add(straight, s.function("log1p", s.function("exp", s.mul(-one, abs(a)))))
+        straight = s.subtract(a if a > 0 else s.number(0.0), s.multiply(a, b))
+        return s.add(straight, s.function("log1p", s.function("exp", s.multiply(-one, abs(a)))))
 
-    slopes = [s.mul(s.sub(s.function("sigmoid", a), b), w) for a, b, w in zip(x, t, q, strict=True)]
+    slopes = [s.multiply(s.subtract(s.function("sigmoid", a), b), w) for a, b, w in zip(x, t, q, strict=True)]
     for targets in (t, Tensor(t, requires_grad=True)):
         loss, gradient = found(ops.bce_with_logits, x, g, targets=targets, reduction=reduction)
         same_bits(loss, reduced([row(a, b) for a, b in zip(x, t, strict=True)]))
         same_bits(gradient, np.array(slopes, dtype))
         if isinstance(targets, Tensor):
             assert targets.grad is not None
-            same_bits(targets.grad, np.array([-s.mul(a, w) for a, w in zip(x, q, strict=True)], dtype))
+            same_bits(targets.grad, np.array([-s.multiply(a, w) for a, w in zip(x, q, strict=True)], dtype))
 
 
 def test_targets_are_rounded_once_to_the_format_of_the_loss() -> None:

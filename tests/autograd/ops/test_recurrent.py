@@ -10,7 +10,6 @@ from fp16sim.autograd.checkpoint import checkpoint
 from fp16sim.autograd.gradcheck import gradcheck
 from fp16sim.autograd.policy import autocast
 from fp16sim.autograd.tensor import Tensor
-from fp16sim.emulator import float32_activations, float32_functions
 
 POLICIES = [
     ("float32", FLOAT32, FLOAT32),
@@ -27,13 +26,6 @@ class Scalar(Steps):
 
     def __init__(self, dtype, accumulator):
         super().__init__(dtype, accumulator)
-
-    def function(self, name, a):
-        if self.dtype == FLOAT16:
-            return super().function(name, a)
-        home = float32_functions if name == "tanh" else float32_activations
-        with np.errstate(all="ignore"):
-            return self.rounded(np.asarray(getattr(home, name)(np.float32(a)))[()])
 
     def dot(self, a, b):
         return super().dot(zip(a, b, strict=True))
