@@ -14,9 +14,9 @@ import pytest
 FOLDER = Path(__file__).resolve().parents[1] / "golden" / "scalers"
 FILES = sorted(FOLDER.glob("*.json"))
 NAMES = {
-    "chainer", "deepspeed", "deepspeed_fused", "deepspeed_unfused", "fairseq", "flax", "jmp", "keras2", "keras3", "megatron",
-    "mindspore_amp", "mindspore_cell", "mindspore_manager", "mxnet", "paddle", "paddle_amp", "tf_v1", "torch",
-    "torch_fsdp",
+    "chainer", "deepspeed", "deepspeed_fused", "deepspeed_unfused", "fairseq", "flax", "jmp", "keras2", "keras3",
+    "megatron", "mindspore_amp", "mindspore_cell", "mindspore_manager", "mxnet", "paddle", "paddle_amp", "tf_v1",
+    "torch", "torch_fsdp",
 }  # fmt: skip
 FIELDS = {
     "package", "version", "api", "recorded_with", "script", "notes", "cases", "odd_cases", "refused",

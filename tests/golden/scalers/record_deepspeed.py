@@ -29,7 +29,7 @@ from deepspeed.runtime.fp16.unfused_optimizer import FP16_UnfusedOptimizer
 from deepspeed.runtime.precision_config import DeepSpeedFP16Config
 from recording import WINDOWS, divisor, record, same
 
-POWERS = (16, 15, 10, 24, 0, 1, 2, 3, 4, 5, 32, 100, 127, 1023, -1, -3)
+POWERS = (16, 15, 10, 24, 0, 1, 2, 3, 4, 5, 32, 60, 61, 62, -1, -3)
 
 
 class Deliver(torch.autograd.Function):
@@ -239,13 +239,16 @@ def main():
         draw_zero,
         seed=405,
         api="deepspeed.initialize, ZeRO stage 1: engine.backward, engine.step with DynamicLossScaler",
-        notes="A step that raises leaves cur_iter alone; the recording goes on with the next step.",
+        notes="An integer scale of 2**64 or more cannot multiply a tensor. "
+        "A step that raises leaves cur_iter alone; the recording goes on with the next step.",
         odd=[
             {"hysteresis": 0, **small},
             {"hysteresis": -1, **small},
             {"initial_scale_power": -4, "loss_scale_window": 2, "hysteresis": 1},
             {"initial_scale_power": 2, "loss_scale_window": 1, "min_loss_scale": 8, "hysteresis": 1},
             {"initial_scale_power": 1024, "loss_scale_window": 1, "hysteresis": 1},
+            {"initial_scale_power": 64, "loss_scale_window": 1, "hysteresis": 1},
+            {"initial_scale_power": 63, "loss_scale_window": 1, "hysteresis": 1},
         ],
         refused=refused,
         **common,
@@ -266,6 +269,8 @@ def main():
                 {"initial_scale_power": -4, "loss_scale_window": 2},
                 {"initial_scale_power": 2, "loss_scale_window": 1, "min_loss_scale": 8},
                 {"initial_scale_power": 1024, "loss_scale_window": 1},
+                {"initial_scale_power": 64, "loss_scale_window": 1},
+                {"initial_scale_power": 63, "loss_scale_window": 1},
             ],
             refused=refused,
             **common,
