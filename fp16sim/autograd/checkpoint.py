@@ -17,7 +17,7 @@ from fp16sim.autograd.operation import Op
 from fp16sim.autograd.policy import Policy, autocast, current_scope
 from fp16sim.autograd.tensor import Context, Node, Tensor, is_recording, need_tensor, recording
 
-__all__ = ["checkpoint", "remembered"]
+__all__ = ["checkpoint", "in_checkpoint", "remembered"]
 
 Value = TypeVar("Value")
 _memory: ContextVar[Iterator[Any] | list[Any] | None] = ContextVar("fp16sim_memory", default=None)
@@ -36,6 +36,15 @@ def remembered(compute: Callable[[], Value]) -> Value:
         found: Value = memory[-1]
         return found
     return next(memory)  # type: ignore[no-any-return]
+
+
+def in_checkpoint() -> bool:
+    """Whether this runs inside a checkpointed block, which will run again or does.
+
+    >>> in_checkpoint()
+    False
+    """
+    return _memory.get() is not None
 
 
 def checkpoint(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:

@@ -50,8 +50,9 @@ def fit(
         by number, from 0. Integer arrays (tokens) are handed to the model as they are, other inputs as tensors, the
         elements of a tuple (sequences, lengths) one by one.
     policy : Policy or str
-    scaler : Scaler or str
-        A string is read by :func:`fp16sim.scaling.parse`.
+    scaler : Scaler, TensorScaler or str
+        A string is read by :func:`fp16sim.scaling.parse`. Scales of layers are put in and taken out where layers begin
+        and end on the way back; layers are the modules with parameters of their own, by their dotted names.
     optimizer : Optimizer
         Made with ``model.parameters()``.
     steps : int

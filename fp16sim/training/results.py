@@ -27,7 +27,7 @@ class Step:
     loss : float
         Mean loss of the batch, before the loss factor and the loss scale.
     scale : float
-        The loss scale that multiplied the loss of this step.
+        The loss scale that multiplied the loss of this step. Layers may have scales of their own.
     applied : bool
         Whether the optimizer moved; False is a skipped step.
     overflow : bool

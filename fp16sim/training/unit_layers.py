@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any
 
 from fp16sim.autograd.arithmetic import Arithmetic, Array
+from fp16sim.autograd.checkpoint import in_checkpoint
 from fp16sim.autograd.operation import Op, run
 from fp16sim.autograd.tensor import Context, Tensor
 from fp16sim.nn import Module
@@ -63,7 +64,7 @@ class UnitLayers:
     Parameters
     ----------
     model : Module
-        Without checkpointed blocks, which are repeated without the factors.
+        Without checkpointed blocks, which would be repeated without the factors: an error.
     scaler : UnitScaler
     """
 
@@ -109,18 +110,19 @@ class UnitLayers:
         factors = self._factors(module)
         if factors is None or factors.output == 1.0:
             return output
+        if in_checkpoint():
+            raise ValueError(
+                f"unit scaling of a {type(module).__name__} in a checkpointed block, which is repeated without the "
+                "factors: leave the checkpoint out, or choose another scaler"
+            )
         return scaled(output, forward=factors.output)
 
     def _hold(self, module: Module, output: Tensor) -> None:
         """Hook the parameters of a layer once in a pass, however often the layer is called."""
         if id(module) not in self._own:
             return
-        for parameter in vars(module).values():
-            if (
-                not isinstance(parameter, Tensor)
-                or not parameter.requires_grad
-                or parameter.number in self._held
-            ):
+        for _, parameter in module.own_parameters():
+            if not parameter.requires_grad or parameter.number in self._held:
                 continue
             # Rows that are summed into an element: every output row, or every row of a vector.
             width = parameter.shape[0] if parameter.ndim else 1

@@ -7,6 +7,7 @@ import pytest
 
 from fp16sim import scaling
 from fp16sim.autograd.backward import gradients
+from fp16sim.autograd.checkpoint import checkpoint
 from fp16sim.autograd.gradcheck import gradcheck
 from fp16sim.autograd.policy import autocast
 from fp16sim.autograd.tensor import Tensor
@@ -130,3 +131,11 @@ def test_it_trains():
     run = fit(model, [(X, LABELS)], policy="mixed_float16", scaler=SCALER, optimizer=optimizer, steps=15)
     assert all(step.applied for step in run.history)
     assert run.history[-1].loss < 0.5 * run.history[0].loss
+
+
+def test_a_checkpointed_block_is_refused():
+    layer = Linear(8, 8)
+    layers = UnitLayers(layer, scaling.make("unit"))
+    with layers.watching(), pytest.raises(ValueError, match="a Linear in a checkpointed block"):
+        checkpoint(layer, Tensor(X[:, :8]))
+    layers.release()
