@@ -1,6 +1,6 @@
 """The layer-wise rule of fairscale.
 
-Source: fairscale/optim/layerwise_gradient_scaler.py, fairscale 0.4.13.
+Source: fairscale/optim/layerwise_gradient_scaler.py, fairscale 0.4.13, whose recorded traces the tests replay.
 """
 
 from __future__ import annotations
