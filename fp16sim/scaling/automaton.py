@@ -23,7 +23,9 @@ __all__ = ["Automaton"]
 MOST_STATES = 1 << 19
 """States beyond which a table is begun anew, so that a scaler whose states never come back needs bounded memory."""
 
-_FURTHEST = 4096
+_AHEAD, _FURTHEST = 16, 4096
+"""Finite steps that are taken ahead of a walk, which will mostly take them: at first, and at most."""
+
 _FLOATS = ("factor", "bound", "scale", "log")
 
 
@@ -63,13 +65,13 @@ class Automaton:
         self.loop = loop
         self.most_states = most_states
         self.stop_reasons: dict[int, str] = {}
-        self._ahead = 16
         self._begin_anew([scaler])
 
     def _begin_anew(self, scalers: Iterable[Any]) -> list[int]:
         self.states: list[Any] = []
         self._reasons: dict[int, str] = {}
         self._numbers: dict[Any, int] = {}
+        self._ends: dict[int, int] = {}  # where steps taken ahead end, and how many they were
         self._columns = {name: np.empty(64) for name in _FLOATS}
         self._following = np.full(3 * 64, -1, np.int32)
         self._marks = np.zeros(3 * 64, np.uint8)
@@ -108,14 +110,15 @@ class Automaton:
         walkers.position[:] = 0
         edges = np.empty((0, 0), np.int32) if path is None else path
         while True:
-            if len(self.states) > self.most_states and path is None:
-                self._forget(walkers)
             walk(block, Table(**self._columns, following=self._following, marks=self._marks), walkers, edges)
             for sequence in np.flatnonzero(walkers.missing < -1).tolist():
                 self.stop_reasons[sequence] = self._reasons[-2 - int(walkers.missing[sequence])]
             gaps = np.unique(walkers.missing[walkers.missing >= 0]).tolist()
             if not gaps:
                 return
+            if path is None and len(self.states) > self.most_states + len(block):
+                self._forget(walkers)  # after a walk, so that what was learned has been used
+                continue
             for edge in gaps:
                 self._learn(edge)
 
@@ -126,17 +129,18 @@ class Automaton:
         walkers.state[:] = np.asarray(numbers, np.int64)[inverse]
 
     def _learn(self, edge: int) -> None:
-        """Fill in an edge; after a finite step also the finite steps that follow, as growing windows are long."""
+        """Fill in an edge; after a finite step, also finite steps ahead, twice as many where the last were used up."""
         if self._following[edge] >= 0:
             return
+        ahead = min(2 * self._ends.pop(edge, _AHEAD // 2), _FURTHEST)
         state = self._step(edge)
         if edge % 3:
             return
-        for _ in range(self._ahead):
+        for _ in range(ahead):
             if self._following[3 * state] >= 0:
                 return
             state = self._step(3 * state)
-        self._ahead = min(2 * self._ahead, _FURTHEST)
+        self._ends[3 * state] = ahead
 
     def _step(self, edge: int) -> int:
         following, decision = self.states[edge // 3].update(KINDS[edge % 3])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from fp16sim.emulator.backends import Backend, current
 from fp16sim.emulator.formats import Format, nearest_name
 from fp16sim.scaling.outcomes import FINITE, NAN, OVERFLOW, ClosedLoop
 from fp16sim.scaling.registry import as_scaler
@@ -85,7 +87,9 @@ def simulate(
     """
     scaler, loop = as_scaler(scaler), ClosedLoop(units, format)
     reads_amax = _reads_amax(scaler)
-    method = method or ("objects" if reads_amax else "automaton")
+    if method is None:
+        plain = type(current()) is Backend  # it computes by the definition, here as elsewhere
+        method = "objects" if reads_amax or plain else "automaton"
     if method not in ("automaton", "objects"):
         raise ValueError(f"unknown method {method!r}: {nearest_name(method, ['automaton', 'objects'])}")
     if reads_amax and method == "automaton":
@@ -107,14 +111,12 @@ def _walked(scaler: Any, blocks: Iterator[Array], loop: ClosedLoop, trace: bool)
     from fp16sim.scaling.automaton import Automaton  # loads numba
 
     automaton = Automaton(scaler, loop)
-    first = next(blocks, None)
-    if first is None:
-        raise ValueError("no block of histories: the iterator gives one or more")
+    first = next(blocks)
     n = len(first)
     walkers = automaton.walkers(n)
     steps, first_stop = np.zeros(n, np.int64), np.full(n, -1, np.int64)
     paths = []
-    for block in _same_height(first, blocks):
+    for block in chain([first], blocks):
         path = np.full(block.shape, -1, np.int32) if trace else None
         running = first_stop < 0
         automaton.advance(block, walkers, path)
@@ -155,21 +157,19 @@ def _trace(automaton: Any, path: npt.NDArray[np.int32]) -> Trace:
 
 
 def _blocks(histories: Any) -> Iterator[Array]:
-    """Give blocks (n, steps): peaks, or kinds of steps as uint8."""
-    if isinstance(histories, Iterator):
-        return (_block(block) for block in histories)
-    return iter([_block(histories)])
-
-
-def _same_height(first: Array, others: Iterable[Array]) -> Iterator[Array]:
-    yield first
-    for block in others:
+    """Give blocks (n, steps) of the same n: peaks, or kinds of steps as uint8."""
+    first: Array | None = None
+    for given in histories if isinstance(histories, Iterator) else (histories,):
+        block = _block(given)
+        first = block if first is None else first
         if len(block) != len(first) or (block.dtype == np.uint8) != (first.dtype == np.uint8):
             raise ValueError(
                 f"a block of shape {block.shape} and dtype {block.dtype} after one of shape {first.shape} and dtype "
                 f"{first.dtype}: blocks follow in time, with the same histories in each"
             )
         yield block
+    if first is None:
+        raise ValueError("no block of histories: the iterator gives one or more")
 
 
 def _block(histories: Any) -> Array:
