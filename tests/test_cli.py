@@ -17,8 +17,10 @@ import pytest
 from fp16sim_samples import four_runs
 
 import fp16sim
+from fp16sim.autograd.policy import Policy
 from fp16sim.cli import main
-from fp16sim.commands import model_runs, train
+from fp16sim.commands import train
+from fp16sim.commands.asked_runs import asked_runs, slow_products
 from fp16sim.commands.progress import Progress
 from fp16sim.optim import SGD
 from fp16sim.report import html
@@ -215,6 +217,24 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
         (["--model", "mlp", "--scaler", "static,scal=8"], "did you mean 'scale'?"),
         (["--model", "mlp", "--datapath", "h10"], "did you mean 'h100'?"),
         (["--model", "mlp", "--policy", "float32", "--datapath", "h100"], "it takes binary16 or bfloat16"),
+        (["--model", "mlp", "--datapath", "h100", "--policy", "float32"], "it takes binary16 or bfloat16"),
+        (
+            ["--model", "mlp", "--datapath", "h100", "--datapath", "a100"],
+            "--datapath h100 and --datapath a100 for one",
+        ),
+        (
+            ["--model", "mlp", "--datapath", "h100", "--policy", "float16", "--datapath", "a100"],
+            "--datapath h100: every policy has one of its own; leave this one out",
+        ),
+        (
+            ["--model", "mlp", "--policy", "float16", "--policy", "float16"],
+            "'float16 torch' is asked for twice",
+        ),
+        (
+            ["--model", "mlp", "--scaler", "none", "--policy", "float16", "--scaler", "none"],
+            "--scaler none stands twice for float16: keep one",
+        ),
+        (["--reduction", "exact"], "--reduction goes with --model"),
         (["--model", "mlp", "--steps", "0"], "--steps 0: it counts steps; choose 1 or more"),
         (["--model", "mlp", "--save-every", "-1"], "--save-every -1"),
         (["--model", "mlp", "--lr", "nan"], "--lr nan: a learning rate is finite and not negative"),
@@ -463,8 +483,8 @@ from fp16sim.commands import train
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 class Interrupting(train.Progress):
-    def step(self, spec, step, steps):
-        if spec.name == "static 8" and step.step == 3:
+    def step(self, name, step, steps):
+        if name == "static 8" and step.step == 3:
             os.kill(os.getpid(), signal.SIGINT)
 train.Progress = Interrupting
 sys.exit(main(["train", "--out", "run", "--epochs", "1", "--scaler", "static,scale=8", "--quiet"]))
@@ -519,7 +539,7 @@ def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch, capsys: pytest.C
     progress = Progress(1)
     result = four_runs()[0]
     for taken in result.history:
-        progress.step(RunSpec("float32", "float32", "none"), taken, 40)
+        progress.step("float32", taken, 40)
     progress.finished(result.name, "97.0% correct")
     progress.close()
     printed = capsys.readouterr().err
@@ -579,7 +599,6 @@ def test_a_model_is_trained_and_its_runs_are_compared_in_a_table(
         ),
         (["--policy", "float64", "--policy", "mixed_bfloat16"], ["float64 none", "mixed_bfloat16 none"]),
         (["--scaler", "none", "--policy", "float16"], ["float16 none"]),
-        (["--policy", "float16", "--policy", "float16"], ["float16 torch"]),
         (
             ["--policy", "float32", "--scaler", "static,scale=2", "--policy", "mixed_float16"],
             ["float32 static,scale=2", "mixed_float16 torch"],
@@ -589,7 +608,105 @@ def test_a_model_is_trained_and_its_runs_are_compared_in_a_table(
 def test_a_scaler_belongs_to_the_policy_before_it(words: list[str], expected: list[str]) -> None:
     parser = argparse.ArgumentParser()
     train.add_arguments(parser)
-    assert [spec.name for spec in model_runs._specs(parser.parse_args(words).order)] == expected
+    assert [run.name for run in asked_runs(parser.parse_args(words).order)] == expected
+
+
+TWICE = ["--policy", "mixed_float16", "--policy", "float16"]
+CORES = ["--policy", "mixed_float16", "--datapath", "a100", "--policy", "mixed_float16", "--datapath", "h100"]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["--policy", "float32", *CORES[:4]], ["float32 none", "mixed_float16 a100 torch"]),
+        (["--datapath", "h100", "--scaler", "none"], ["mixed_float16 h100 none"]),
+        # Before any policy: for all that take it, but not in place of their own.
+        (
+            ["--datapath", "h100", "--policy", "float32", *TWICE, "--datapath", "a100"],
+            ["float32 none", "mixed_float16 h100 torch", "float16 a100 torch"],
+        ),
+        (CORES, ["mixed_float16 a100 torch", "mixed_float16 h100 torch"]),
+        (
+            ["--policy", "float16", "--reduction", "float32", "--gradients", "exact", "--policy", "float64"],
+            ["float16 gradients=exact reduction=float32 torch", "float64 none"],
+        ),
+    ],
+)
+def test_a_datapath_belongs_to_the_policy_before_it(words: list[str], expected: list[str]) -> None:
+    parser = argparse.ArgumentParser()
+    train.add_arguments(parser)
+    runs = asked_runs(parser.parse_args(words).order)
+    assert [run.name for run in runs] == expected
+    for run in runs:
+        typed = dict.fromkeys(run.name.split()[1:-1])
+        assert run.policy.matmul in (*typed, run.policy.reduction, "float16", "float32", "float64")
+        for text in typed:
+            field, _, path = text.rpartition("=")
+            assert getattr(run.policy, field or "matmul") == path
+            assert field or run.policy.convolution == path
+
+
+def test_operands_without_a_fast_kernel_are_named() -> None:
+    def slow(policy: str, **datapaths: str) -> str:
+        return slow_products(Policy(policy, **datapaths))  # type: ignore[arg-type]
+
+    assert slow("mixed_float16", matmul="a100") == slow("float64") == slow("mixed_bfloat16") == ""
+    assert slow("mixed_bfloat16", matmul="h100") == "bfloat16 operands on h100"
+    assert slow("float16", gradients="exact") == "binary16 operands on exact"
+    assert slow("float16", convolution="exact") == "binary16 operands on exact"
+    assert slow("float16", reduction="exact") == ""
+
+
+def test_what_takes_long_is_said_before_it_begins(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: Any, **__: Any) -> Any:
+        raise RuntimeError("begun")
+
+    monkeypatch.setattr(loop, "train_step", stop)
+    words = ["train", "--model", "mlp", "--policy", "mixed_bfloat16", "--datapath", "a100"]
+    assert main([*words, "--out", str(tmp_path / "run")]) == 1
+    first, last = capsys.readouterr().err.splitlines()
+    assert first.startswith(
+        "no fast kernel multiplies bfloat16 operands on a100: steps take some hundred times"
+    )
+    assert last == "fp16sim: mixed_bfloat16 a100 none: begun"
+
+
+def test_a_run_that_takes_long_gives_a_line_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seconds = iter(range(0, 99, 4))
+    monkeypatch.setattr("fp16sim.commands.progress.monotonic", lambda: next(seconds))
+    taken = four_runs()[0].history[0]
+    shown = Progress(1)
+    for number in range(1, 9):
+        shown.step("float32 none", replace(taken, step=number), 8)
+    assert capsys.readouterr().err.splitlines() == ["float32 none: step 3 of 8", "float32 none: step 6 of 8"]
+    quiet = Progress(1, quiet=True)
+    for number in range(1, 9):
+        quiet.step("float32 none", replace(taken, step=number), 8)
+    assert capsys.readouterr().err == ""
+
+
+def test_what_a_run_replaces_and_what_stays_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "--model", "mlp", "--steps", "2", "--out", str(tmp_path), "--policy"]
+    assert main([*words, "float32"]) == 0
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    digest = read_run(tmp_path / "float32-none").digest[:12]
+    assert main([*words, "float32"]) == 0
+    first, *_ = capsys.readouterr().err.splitlines()
+    assert first == f"replacing the finished run of 2 steps, digest {digest}, in {tmp_path / 'float32-none'}"
+    assert main([*words, "float64"]) == 0
+    first, *_ = capsys.readouterr().err.splitlines()
+    assert first == f"{tmp_path} keeps other runs too, which results.json will not list: float32-none"
+    (tmp_path / "float64-none" / "state.npz").write_bytes(b"broken")
+    assert main([*words, "float64"]) == 0
+    assert f"replacing the damaged state in {tmp_path / 'float64-none'}" in capsys.readouterr().err
+    assert main([*words, "float64", "--quiet"]) == 0
+    assert capsys.readouterr().err == ""
 
 
 def test_the_rate_the_datapath_and_the_seed_change_the_run(
@@ -660,8 +777,8 @@ from fp16sim.commands import model_runs
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 class Interrupting(model_runs.Progress):
-    def step(self, spec, step, steps):
-        if spec.policy == "mixed_float16" and step.step == 4:
+    def step(self, name, step, steps):
+        if name.startswith("mixed_float16") and step.step == 4:
             os.kill(os.getpid(), signal.{signal})
 model_runs.Progress = Interrupting
 sys.exit(main(sys.argv[1:]))
@@ -730,7 +847,7 @@ def test_other_settings_are_refused_on_resumption(tmp_path: Path, capsys: pytest
     capsys.readouterr()
     for more, says in (
         (["--lr", "0.01"], "was saved with optimizer lr 0.05, and now it is 0.01"),
-        (["--datapath", "a100"], "was saved with policy matmul float32, and now it is a100"),
+        (["--datapath", "a100"], "holds no saved run (mixed_float16-a100-torch)"),
         (["--seed", "1"], "batch 5 of the data is not what the run in"),
         (["--steps", "5"], "was saved at step 6, and steps=5"),
     ):

@@ -7,6 +7,7 @@ import json
 import math
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,14 +16,12 @@ from fp16sim.commands import Failure, Misuse, write_out
 from fp16sim.commands.progress import Progress
 
 if TYPE_CHECKING:
-    from fp16sim.autograd.policy import Policy
+    from fp16sim.commands.asked_runs import AskedRun
+    from fp16sim.emulator.datapath import Datapath
     from fp16sim.training.loop import Loop
     from fp16sim.training.recipes import Recipe
-    from fp16sim.training.results import RunSpec
 
 __all__ = ["list_models", "run_model"]
-
-DEFAULT_POLICY = "mixed_float16"
 
 
 @dataclass(frozen=True)
@@ -32,6 +31,9 @@ class Outcome:
     name: str
     policy: str
     scaler: str
+    datapath: str
+    gradients: str
+    reduction: str
     folder: str
     steps: int
     applied: int
@@ -65,47 +67,67 @@ def list_models() -> int:
 
 def run_model(args: argparse.Namespace) -> int:
     """Train the runs one after the other, save each, write results.json after every run, print the table."""
+    from fp16sim.commands.asked_runs import asked_runs
     from fp16sim.commands.train import output_folder
+
+    recipe = _recipe(args.model)
+    steps = _checked(args, recipe)
+    runs = asked_runs(args.order)
+    default = f"runs/{recipe.name}"
+    remarks = _look_into(Path(default if args.out is None else args.out), runs, args.resume)
+    folder = output_folder(args.out, default)
+    progress = Progress(len(runs), quiet=args.quiet)
+    try:
+        loops = [_loop(args, recipe, run, steps, folder) for run in runs]
+        for remark in remarks:
+            progress.say(remark)
+        return _train(args, recipe, runs, loops, steps, folder, progress)
+    finally:
+        for run in runs:  # those that were not begun
+            with suppress(OSError):
+                (folder / run.folder).rmdir()
+
+
+def _train(
+    args: argparse.Namespace,
+    recipe: Recipe,
+    runs: Sequence[AskedRun],
+    loops: Sequence[Loop],
+    steps: int,
+    folder: Path,
+    progress: Progress,
+) -> int:
     from fp16sim.emulator.backends import compilations
     from fp16sim.training.files import write_atomically
     from fp16sim.training.interrupts import deferred_interrupt
 
-    recipe = _recipe(args.model)
-    steps = _checked(args, recipe)
-    specs = _specs(args.order)
-    policies = {spec.policy: _policy(spec.policy, args.datapath) for spec in specs}
-    default = f"runs/{recipe.name}"
-    _look_into(Path(default if args.out is None else args.out), specs, args.resume)
-    folder = output_folder(args.out, default)
-    loops = [_loop(args, recipe, policies[spec.policy], spec, steps, folder) for spec in specs]
-    progress = Progress(len(specs), quiet=args.quiet)
     finished: list[Outcome] = []
     stopped = ""
     try:
         with compilations(progress.compiling), deferred_interrupt() as interrupted:
-            for spec, loop in zip(specs, loops, strict=True):
-                progress.skip(spec.name, len(loop.history), steps)
+            for run, loop in zip(runs, loops, strict=True):
+                progress.skip(run.name, len(loop.history), steps)
                 for step in loop:
-                    progress.step(spec, step, steps)
+                    progress.step(run.name, step, steps)
                     if interrupted():
                         path = loop.save().parent
                         raise Failure(
                             f"interrupted: step {step.step} of {steps} is saved in {path}; go on with {_again(args)}"
                         )
-                finished.append(_outcome(recipe, policies[spec.policy], spec, loop, folder))
-                write_atomically(folder / "results.json", _as_json(args, recipe, steps, finished, len(specs)))
-                progress.finished(spec.name, _says(finished[-1]))
+                finished.append(_outcome(recipe, run, loop, folder))
+                write_atomically(folder / "results.json", _as_json(args, recipe, steps, finished, len(runs)))
+                progress.finished(run.name, _says(finished[-1]))
     except KeyboardInterrupt:  # a second Ctrl-C, or none could be put off
         stopped = f"interrupted; what was saved before goes on with {_again(args)}"
     except (OSError, ValueError, ArithmeticError, MemoryError, RuntimeError) as error:
-        stopped = f"{specs[len(finished)].name}: {error}"
+        stopped = f"{runs[len(finished)].name}: {error}"
     finally:
         progress.close()
     if stopped and not finished:
         raise Failure(stopped)
-    write_out(_summary(args, recipe, steps, finished, len(specs), folder) + "\n")
+    write_out(_summary(args, recipe, steps, finished, len(runs), folder) + "\n")
     if stopped:
-        raise Failure(f"{stopped}: {len(finished)} of {len(specs)} runs are finished and kept in {folder}")
+        raise Failure(f"{stopped}: {len(finished)} of {len(runs)} runs are finished and kept in {folder}")
     return 0
 
 
@@ -128,50 +150,23 @@ def _checked(args: argparse.Namespace, recipe: Recipe) -> int:
     return recipe.steps if args.steps is None else int(args.steps)
 
 
-def _specs(order: Sequence[tuple[str, str]]) -> list[RunSpec]:
-    """Make the runs from what was typed: each scaler belongs to the policy before it, the first ones to the first."""
-    from fp16sim.training.results import RunSpec
+def _look_into(folder: Path, runs: Sequence[AskedRun], resume: bool) -> list[str]:
+    """Check the scalers; refuse to resume nothing, and to write over what is unfinished.
 
-    groups: list[tuple[str, list[str]]] = []
-    early: list[str] = []
-    for option, value in order:
-        text = "".join(value.split())
-        if option == "policy":
-            groups.append((text, []))
-        else:
-            (groups[-1][1] if groups else early).append(text)
-    groups = groups or [(DEFAULT_POLICY, [])]
-    groups[0][1][:0] = early
-    pairs = [(policy, scaler) for policy, scalers in groups for scaler in scalers or [_usual_scaler(policy)]]
-    return [RunSpec(f"{policy} {scaler}", policy, scaler) for policy, scaler in dict.fromkeys(pairs)]
-
-
-def _usual_scaler(policy: str) -> str:
-    return "torch" if _policy(policy, None).compute == "float16" else "none"
-
-
-def _policy(name: str, datapath: str | None) -> Policy:
-    from fp16sim.autograd.policy import Policy
-
-    try:
-        return Policy(name) if datapath is None else Policy(name, matmul=datapath)
-    except (ValueError, TypeError) as error:
-        raise Misuse(str(error)) from error
-
-
-def _look_into(folder: Path, specs: Sequence[RunSpec], resume: bool) -> None:
-    """Check the scalers; refuse to resume nothing, and to write over what is unfinished."""
+    Gives what is worth saying: which finished runs are replaced, which stay beside them, and what will be slow.
+    """
+    from fp16sim.commands.asked_runs import slow_products
     from fp16sim.scaling.registry import parse
     from fp16sim.training.saving import STATE_FILE, read_run
 
-    for spec in specs:
+    for run in runs:
         try:
-            parse(spec.scaler)
+            parse(run.scaler)
         except ValueError as error:
             raise Misuse(str(error)) from error
-    there = [path for spec in specs if ((path := _place(folder, spec)) / STATE_FILE).exists()]
+    there = [path for run in runs if ((path := folder / run.folder) / STATE_FILE).exists()]
     if resume and not there:
-        names = ", ".join(_place(folder, spec).name for spec in specs)
+        names = ", ".join(run.folder for run in runs)
         raise Misuse(
             f"--resume: {folder} holds no saved run ({names}); name its folder, or begin without --resume"
         )
@@ -180,27 +175,33 @@ def _look_into(folder: Path, specs: Sequence[RunSpec], resume: bool) -> None:
             raise Misuse(
                 f"--out: {path / STATE_FILE} is a folder: a file is written there; remove it, or name another folder"
             )
-    if resume:
-        return
-    for path in there:
+    remarks = []
+    for path in there if not resume else []:
         try:
             saved = read_run(path)
         except ValueError:
-            continue  # damaged: nothing is lost when it is replaced
+            remarks.append(f"replacing the damaged state in {path}")
+            continue
         if not saved.finished:
             raise Misuse(
                 f"--out: {path} was saved at step {len(saved.history)} of {saved.steps}; --resume goes on from there; "
                 "or remove it, or name another folder"
             )
+        remarks.append(
+            f"replacing the finished run of {len(saved.history)} steps, digest {saved.digest[:12]}, in {path}"
+        )
+    found = {path.parent.name for path in folder.glob(f"*/{STATE_FILE}")}
+    if stale := sorted(found - {run.folder for run in runs}):
+        remarks.append(f"{folder} keeps other runs too, which results.json will not list: {', '.join(stale)}")
+    slow = dict.fromkeys(filter(None, (slow_products(run.policy) for run in runs)))
+    remarks += [
+        f"no fast kernel multiplies {what}: steps take some hundred times longer than on datapath float32"
+        for what in slow
+    ]
+    return remarks
 
 
-def _place(folder: Path, spec: RunSpec) -> Path:
-    return folder / f"{spec.policy}-{spec.scaler}".replace("**", "^")
-
-
-def _loop(
-    args: argparse.Namespace, recipe: Recipe, policy: Policy, spec: RunSpec, steps: int, folder: Path
-) -> Loop:
+def _loop(args: argparse.Namespace, recipe: Recipe, run: AskedRun, steps: int, folder: Path) -> Loop:
     from fp16sim.training.fit import fit_steps
 
     model = recipe.build(args.seed)
@@ -217,13 +218,13 @@ def _loop(
             recipe.data(args.seed),
             optimizer=optimizer,
             steps=steps,
-            policy=policy,
-            scaler=spec.scaler,
+            policy=run.policy,
+            scaler=run.scaler,
             loss_function=recipe.loss_function,
             clip_norm=recipe.clip_norm,
             schedule=schedule,
             measure=args.measure,
-            save_to=_place(folder, spec),
+            save_to=folder / run.folder,
             save_every=args.save_every,
             resume=args.resume,
         )
@@ -231,16 +232,20 @@ def _loop(
         raise Misuse(str(error)) from error
 
 
-def _outcome(recipe: Recipe, policy: Policy, spec: RunSpec, loop: Loop, folder: Path) -> Outcome:
+def _outcome(recipe: Recipe, run: AskedRun, loop: Loop, folder: Path) -> Outcome:
     from fp16sim.training.digest import digest
     from fp16sim.training.layer_scales import loss_scale_of
 
+    policy = run.policy
     applied = sum(step.applied for step in loop.history)
     return Outcome(
-        name=spec.name,
-        policy=spec.policy,
-        scaler=spec.scaler,
-        folder=str(_place(folder, spec)),
+        name=run.name,
+        policy=policy.name,
+        scaler=run.scaler,
+        datapath=_name_of(policy.matmul),
+        gradients=_name_of(policy.gradients or policy.matmul),
+        reduction=_name_of(policy.reduction),
+        folder=str(folder / run.folder),
         steps=len(loop.history),
         applied=applied,
         skipped=len(loop.history) - applied,
@@ -250,6 +255,10 @@ def _outcome(recipe: Recipe, policy: Policy, spec: RunSpec, loop: Loop, folder: 
         final_scale=loss_scale_of(loop.scaler, loop.history),
         digest=digest(loop.model, loop.history),
     )
+
+
+def _name_of(path: str | Datapath) -> str:
+    return path if isinstance(path, str) else path.name
 
 
 def _says(outcome: Outcome) -> str:
@@ -265,7 +274,7 @@ def _again(args: argparse.Namespace) -> str:
     words = ["fp16sim", "train", "--model", args.model]
     for name, value in args.order:
         words += [f"--{name}", value]
-    for name in ("steps", "lr", "datapath", "save_every", "out", "seed"):
+    for name in ("steps", "lr", "save_every", "out", "seed"):
         value = getattr(args, name)
         if value not in (None, 0) or (name == "lr" and value is not None):
             words += [f"--{name.replace('_', '-')}", str(value)]
@@ -280,7 +289,6 @@ def _fields(
         "seed": args.seed,
         "steps": steps,
         "lr": args.lr,
-        "datapath": args.datapath,
         "complete": len(runs) == of,
         "runs": [outcome.to_dict() for outcome in runs],
     }

@@ -1,14 +1,18 @@
-"""Progress on stderr: a bar where there is a terminal and tqdm, otherwise one plain line for each run."""
+"""Progress on stderr: a bar where there is a terminal and tqdm, otherwise plain lines."""
 
 from __future__ import annotations
 
 import sys
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from fp16sim.training.results import RunSpec, Step
+    from fp16sim.training.results import Step
 
 __all__ = ["Progress"]
+
+SECONDS = 10.0
+"""Between two lines of one run."""
 
 
 class Progress:
@@ -25,6 +29,7 @@ class Progress:
     def __init__(self, runs: int, quiet: bool = False) -> None:
         self._runs, self._quiet = runs, quiet
         self._done = 0
+        self._said = monotonic()
         self._bar: Any = None
         self._compiling = False
         self._with_bar = not quiet and sys.stderr.isatty() and _tqdm() is not None
@@ -33,7 +38,7 @@ class Progress:
         """Say which kernel is being compiled, all on one line: the first run of all takes seconds longer."""
         if self._quiet or self._bar is not None:
             return
-        begin = "" if self._compiling else "compiling for this processor, once:"
+        begin = "" if self._compiling else "compiling kernels, once:"
         self._compiling = True
         print(f"{begin} {kernel}", end="", file=sys.stderr, flush=True)
 
@@ -42,15 +47,24 @@ class Progress:
             self._compiling = False
             print(file=sys.stderr, flush=True)
 
-    def step(self, spec: RunSpec, step: Step, steps: int) -> None:
+    def say(self, remark: str) -> None:
+        """Print a line of its own."""
+        if not self._quiet:
+            print(remark, file=sys.stderr, flush=True)
+
+    def step(self, name: str, step: Step, steps: int) -> None:
         """Take note of one training step of a run that has `steps`."""
         self._end_line()
         if not self._with_bar:
+            now = monotonic()
+            if step.step < steps and now - self._said >= SECONDS:
+                self._said = now
+                self.say(f"{name}: step {step.step} of {steps}")
             return
         from fp16sim.report.tables import power_of_two
 
-        self._need_bar(spec.name, steps)
-        self._bar.set_description_str(spec.name, refresh=False)
+        self._need_bar(name, steps)
+        self._bar.set_description_str(name, refresh=False)
         self._bar.set_postfix_str(f"loss {step.loss:.3f}, scale {power_of_two(step.scale)}", refresh=False)
         self._bar.update()
 

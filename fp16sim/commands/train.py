@@ -28,14 +28,26 @@ FOLDER = "runs/digits"
 EPOCHS = 12
 INTERRUPTED = "interrupted"
 EPOCHS_AND_REPORT = ("epochs", "no_report")
-MODEL_OPTIONS = ("policy", "steps", "lr", "datapath", "measure", "save_every", "resume")
+MODEL_OPTIONS = (
+    "policy",
+    "steps",
+    "lr",
+    "datapath",
+    "gradients",
+    "reduction",
+    "measure",
+    "save_every",
+    "resume",
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what ``train`` takes."""
     parser.epilog = (
         "Without --model: the digit classifier in float32 and in float16, with a report. With --model: any model under "
-        "any policies and scalers; each --scaler belongs to the --policy before it."
+        "any policies and scalers; --scaler, --datapath, --gradients and --reduction belong to the --policy before "
+        "them. Before the first policy, scalers belong to that one, and a datapath to every policy that takes it. "
+        "What a run replaces is said on stderr."
     )
     parser.set_defaults(order=())
     parser.add_argument("--model", metavar="NAME", help="train this model; --list names them")
@@ -68,11 +80,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     chosen.add_argument("--steps", type=int, metavar="N", help="of the whole run (default: the model's)")
     chosen.add_argument("--lr", type=float, metavar="X", help="learning rate (default: the model's)")
-    chosen.add_argument(
-        "--datapath",
-        metavar="NAME",
-        help="how products and convolutions accumulate: float32, a100, h100, ...",
-    )
+    for option, what in (
+        ("--datapath", "products and convolutions accumulate: float32, a100, h100, ...; --list names all"),
+        ("--gradients", "those of the backward pass do, if otherwise"),
+        ("--reduction", "sums do"),
+    ):
+        chosen.add_argument(option, action=_InOrder, metavar="NAME", help=f"how {what}")
     chosen.add_argument(
         "--measure",
         action="store_true",
@@ -133,9 +146,16 @@ def _compare_on_digits(args: argparse.Namespace) -> int:
     specs = _specs(args.scaler)
     progress = Progress(len(specs), quiet=args.quiet)
     try:
-        results_of = compare_runs(specs, epochs=args.epochs, seed=args.seed, progress=progress.step)
+        results_of = compare_runs(
+            specs,
+            epochs=args.epochs,
+            seed=args.seed,
+            progress=lambda spec, *taken: progress.step(spec.name, *taken),
+        )
     except (ValueError, TypeError) as error:
         raise Misuse(str(error)) from error
+    if (folder / "results.json").exists():
+        progress.say(f"replacing the results in {folder}, once the first run is finished")
     finished: list[RunResult] = []
     stopped = ""
     try:

@@ -79,7 +79,8 @@ def fit(
         the shares of each step are NaN and observers see no gradients.
     save_to : path, optional
         The folder in which the state is saved after the last step, and when Ctrl-C stops the run (then after the step
-        that it finds).
+        that it finds). A finished run that it holds is replaced, without a word, once this one is saved; an unfinished
+        one is refused.
     save_every : int, optional
         Save it every so many steps as well: a process that is killed resumes from there.
     resume : bool

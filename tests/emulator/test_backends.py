@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from fp16sim.emulator.backends import is_fast
 from fp16sim.emulator.backends.base import Backend, Outcome
 from fp16sim.emulator.backends.cpu import CpuBackend
 from fp16sim.emulator.datapath import DATAPATHS
@@ -237,3 +238,18 @@ def test_formats_and_datapaths_are_found_by_value_and_told_apart_under_one_name(
         assert {this: 1}[equal] == 1  # type: ignore[index]
         assert hash(this) == hash(equal)
         assert other not in {this: 1}
+
+
+def test_which_datapaths_have_a_kernel_of_their_own():
+    for datapath in ("float16", "float32", "v100", "a100", "h100"):
+        assert is_fast(datapath, "binary16")
+    for datapath, operands in (
+        ("exact", "binary16"),
+        ("a100", "bfloat16"),
+        ("h100", bfloat16),
+        ("a100", tf32),
+    ):
+        assert not is_fast(DATAPATHS[datapath], operands)
+    assert is_fast("float64", binary64)
+    with pytest.raises(TypeError, match="it takes binary16 or bfloat16"):
+        is_fast("h100", "binary32")

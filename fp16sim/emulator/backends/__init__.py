@@ -8,9 +8,10 @@ from contextvars import ContextVar
 from functools import cache
 
 from fp16sim.emulator.backends.base import Backend
-from fp16sim.emulator.formats import nearest_name
+from fp16sim.emulator.datapath import Datapath, as_datapath
+from fp16sim.emulator.formats import Format, as_format, nearest_name
 
-__all__ = ["Backend", "compilations", "current", "use_backend"]
+__all__ = ["Backend", "compilations", "current", "is_fast", "use_backend"]
 
 _NAMES = ("cpu", "reference")
 _chosen: ContextVar[str] = ContextVar("fp16sim_backend", default="cpu")
@@ -59,6 +60,32 @@ def _using(name: str) -> Iterator[Backend]:
         yield current()
     finally:
         _chosen.reset(token)
+
+
+def is_fast(datapath: str | Datapath, operands: str | Format) -> bool:
+    """Say whether a kernel of its own computes products of such operands on this datapath.
+
+    All others go through the one kernel that knows every way, in integers, which takes hundreds of times longer.
+
+    Parameters
+    ----------
+    datapath : str or Datapath
+    operands : str or Format
+
+    Raises
+    ------
+    ValueError
+        If a name is unknown.
+    TypeError
+        If the datapath does not take such operands.
+
+    >>> is_fast("a100", "binary16"), is_fast("exact", "binary16")
+    (True, False)
+    """
+    from fp16sim.emulator.backends.products import fast_kind
+
+    fmt = operands if isinstance(operands, Format) else as_format(operands)  # which does not know binary64
+    return fast_kind(fmt, as_datapath(datapath).for_operands(fmt)) != ""
 
 
 @contextmanager
