@@ -134,6 +134,10 @@ class Tensor(Operators):
         A read-only view. Assign another array to change a tensor; in place it cannot be changed, since the tape may
         need the old values.
     grad : array of the same dtype, or None
+    requires_grad : bool
+        Assign False to freeze a parameter, True to go on with it.
+    trainable : bool
+        Whether it was made with ``requires_grad=True``, so that a frozen parameter in a list is known for one.
     dtype, shape, ndim, size
         Of `data`.
 
@@ -154,7 +158,17 @@ class Tensor(Operators):
     array([4., 4.], dtype=float32)
     """
 
-    __slots__ = ("__weakref__", "_array", "_hooks", "grad", "node", "number", "requires_grad", "version")
+    __slots__ = (
+        "__weakref__",
+        "_array",
+        "_hooks",
+        "grad",
+        "node",
+        "number",
+        "requires_grad",
+        "trainable",
+        "version",
+    )
 
     def __init__(
         self, data: npt.ArrayLike, requires_grad: bool = False, dtype: npt.DTypeLike | None = None
@@ -164,7 +178,7 @@ class Tensor(Operators):
                 f"requires_grad={requires_grad!r}: a tensor takes a gradient or not; pass True or False"
             )
         self._array = _real_array(data, dtype)
-        self.requires_grad = bool(requires_grad)
+        self.requires_grad = self.trainable = bool(requires_grad)
         self.grad: Array | None = None
         self.node: Node | Freed | None = None
         self.number = next(_numbers)
@@ -235,7 +249,7 @@ class Tensor(Operators):
         # Copies and unpickled tensors get numbers of their own: two tensors of one number would be one on the tape.
         if self.node is not None:
             raise TypeError("a copy of the result of an operation would lose its tape: copy x.detach()")
-        return _restored, (self._array, self.requires_grad, self.grad)
+        return _restored, (self._array, self.requires_grad, self.grad, self.trainable)
 
     def __bool__(self) -> bool:
         raise TypeError("the truth of a tensor: compare tensor.data, or tensor.item() if it has one element")
@@ -306,7 +320,7 @@ class Tensor(Operators):
         tensor = cls.__new__(cls)
         array = np.asarray(array)  # NumPy makes scalars of results without axes
         tensor._array = array if array.flags.writeable else array.copy()
-        tensor.requires_grad = False
+        tensor.requires_grad = tensor.trainable = False
         tensor.grad = None
         tensor.node = None
         tensor.number = next(_numbers)
@@ -346,10 +360,10 @@ class Tensor(Operators):
     __setitem__ = __iadd__ = __isub__ = __imul__ = __itruediv__ = __imatmul__ = __ipow__ = _refuse_in_place
 
 
-def _restored(array: Array, requires_grad: bool, grad: Array | None) -> Tensor:
+def _restored(array: Array, requires_grad: bool, grad: Array | None, trainable: bool) -> Tensor:
     """Make what ``copy`` and ``pickle`` took apart; hooks stay with the original."""
     tensor = Tensor(array, requires_grad)
-    tensor.grad = grad
+    tensor.grad, tensor.trainable = grad, trainable
     return tensor
 
 

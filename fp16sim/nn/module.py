@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from contextvars import ContextVar
 from typing import Any, TypeVar
 
 import numpy as np
@@ -16,14 +17,19 @@ from fp16sim.nn.capture import current_gates, note_output
 __all__ = ["Module"]
 
 Self = TypeVar("Self", bound="Module")
+_running: ContextVar[tuple[Any, ...]] = ContextVar("fp16sim_running", default=())  # modules, outermost first
 
 
 class Module:
     """A layer, or a network of layers. Subclasses define ``forward``.
 
-    Attributes that are tensors with ``requires_grad=True`` are parameters; attributes that are NumPy arrays, or whose
-    names stand in `state`, are the rest of the state; attributes that are modules, or lists of modules, are parts. All
-    count in the order in which they were assigned.
+    Attributes that are tensors are parameters, frozen ones (``requires_grad=False``) too; attributes that are modules
+    are parts. Both may be in lists, tuples and dicts, which may hold further ones, and then go by their places and
+    keys: ``layers.0``, ``heads.left.weight``. Attributes that are NumPy arrays, or whose names stand in `state`, are
+    the rest of the state. All count in the order in which they were assigned.
+
+    What is kept from a forward pass to look at is no parameter: the result of an operation; a tensor without gradient
+    that `forward` assigns; and one in a container that was not made with ``requires_grad=True``.
 
     Attributes
     ----------
@@ -51,6 +57,7 @@ class Module:
         around = current_gates()
         if around is not None:
             inputs = around.entering(self, inputs)
+        token = _running.set((*_running.get(), self))
         try:
             if self.policy is None:
                 output = self.forward(*inputs, **options)
@@ -60,6 +67,8 @@ class Module:
         except (ValueError, TypeError) as error:
             _locate(error, self)
             raise
+        finally:
+            _running.reset(token)
         if around is not None:
             output = around.leaving(self, output)
         note_output(self, output)
@@ -69,18 +78,34 @@ class Module:
         """Compute the output; each kind of layer defines its own."""
         raise NotImplementedError(f"{type(self).__name__} has no forward: define forward(self, x)")
 
+    def __setattr__(self, name: str, value: Any) -> None:
+        passing = isinstance(value, Tensor) and any(module is self for module in _running.get())
+        if passing:
+            self.__dict__.setdefault("_passing", set()).add(name)
+        else:
+            self.__dict__.get("_passing", set()).discard(name)
+        super().__setattr__(name, value)
+
     def named_parts(self) -> Iterator[tuple[str, Module]]:
         """Give the modules directly inside this one, with their names."""
-        for name, value in vars(self).items():
+        for name, value in self._named_values():
             if isinstance(value, Module):
                 yield name, value
-            elif isinstance(value, (list, tuple)):
-                single = name == "modules"  # the parts of a Sequential go by their positions
-                yield from (
-                    (str(i) if single else f"{name}.{i}", part)
-                    for i, part in enumerate(value)
-                    if isinstance(part, Module)
-                )
+
+    def own_parameters(self) -> Iterator[tuple[str, Tensor]]:
+        """Give the parameters that belong to this module itself and to none of its parts, with their names."""
+        passing = self.__dict__.get("_passing", ())
+        for name, value in self._named_values():
+            if isinstance(value, Tensor) and value.is_leaf:
+                lasting = value.trainable or (name in vars(self) and name not in passing)
+                if lasting or value.requires_grad:
+                    yield name, value
+
+    def _named_values(self) -> Iterator[tuple[str, Any]]:
+        """Give every attribute, and what stands in lists, tuples and dicts one by one, with dotted names."""
+        for name, value in vars(self).items():
+            single = name == "modules"  # the parts of a Sequential go by their positions
+            yield from _spread("" if single else name, value)
 
     def named_modules(self, prefix: str = "") -> Iterator[tuple[str, Module]]:
         """Give this module and every one inside it, with dotted names; its own name is empty.
@@ -93,11 +118,11 @@ class Module:
         yield from _walk(prefix, self, ())
 
     def named_parameters(self) -> Iterator[tuple[str, Tensor]]:
-        """Give every parameter with its dotted name; one that is shared, under its first name only."""
+        """Give every parameter with its dotted name, frozen or not; one that is shared, under its first name only."""
         seen: set[int] = set()
         for prefix, module in self.named_modules():
-            for name, value in vars(module).items():
-                if isinstance(value, Tensor) and value.requires_grad and id(value) not in seen:
+            for name, value in module.own_parameters():
+                if id(value) not in seen:
                     seen.add(id(value))
                     yield (f"{prefix}.{name}" if prefix else name), value
 
@@ -113,17 +138,13 @@ class Module:
     def to(self: Self, dtype: str) -> Self:
         """Convert parameters and arrays of the state in place to a format of tensors, each rounded once at most."""
         for _, module, name, value in list(self._named_state()):
-            if (
-                getattr(value, "dtype", dtype) == dtype
-                or not isinstance(value, np.ndarray)
-                or value.dtype.kind in "iub"
-            ):
+            array = value.data if isinstance(value, Tensor) else value
+            if not isinstance(array, np.ndarray) or array.dtype == dtype or array.dtype.kind in "iub":
                 continue
-            owner = getattr(module, name)
-            if isinstance(owner, Tensor):
-                owner.data, owner.grad = round_array(value, dtype), None
+            if isinstance(value, Tensor):
+                value.data, value.grad = round_array(array, dtype), None
             else:
-                setattr(module, name, round_array(value, dtype))
+                setattr(module, name, round_array(array, dtype))
         return self
 
     def train(self: Self, mode: bool = True) -> Self:
@@ -138,7 +159,7 @@ class Module:
 
     def state_dict(self) -> dict[str, Array]:
         """Give a copy of every parameter, array and counter, by dotted name."""
-        return {name: np.array(value) for name, _, _, value in self._named_state()}
+        return {name: np.array(_bare(value)) for name, _, _, value in self._named_state()}
 
     def load_state_dict(self, saved: Mapping[str, Any]) -> None:
         """Take over what :meth:`state_dict` of a model like this one gave.
@@ -152,8 +173,7 @@ class Module:
             format is converted, rounding once at most.
         """
         own = list(self._named_state())
-        for array, (_, module, attribute, _) in zip(self._converted(saved), own, strict=True):
-            old = getattr(module, attribute)
+        for array, (_, module, attribute, old) in zip(self._converted(saved), own, strict=True):
             if isinstance(old, Tensor):
                 old.data = array
             else:
@@ -174,23 +194,38 @@ class Module:
         for name, _, _, value in own:
             if name not in saved:
                 raise ValueError(f"the state of another model: it lacks {name!r}; pass all of state_dict()")
-            if np.shape(saved[name]) != np.shape(value):
+            if np.shape(saved[name]) != np.shape(_bare(value)):
                 raise ValueError(
                     f"the state of another model: {name!r} has shape {np.shape(saved[name])} there and "
-                    f"{np.shape(value)} here; make the model with the sizes that it was saved with"
+                    f"{np.shape(_bare(value))} here; make the model with the sizes that it was saved with"
                 )
-        return [_as_kept(name, saved[name], np.asarray(value)) for name, _, _, value in own]
+        return [_as_kept(name, saved[name], np.asarray(_bare(value))) for name, _, _, value in own]
 
     def _named_state(self) -> Iterator[tuple[str, Module, str, Any]]:
+        """Give each tensor, array and counter: its dotted name, its module, its name there, and itself."""
         seen: set[int] = set()
         for prefix, module in self.named_modules():
-            for name, value in vars(module).items():
-                kept = isinstance(value, np.ndarray) or name in module.state
-                if isinstance(value, Tensor) and value.requires_grad and id(value) not in seen:
+            parameters = dict(module.own_parameters())
+            for name, value in module._named_values():
+                if name in parameters:
+                    kept = id(value) not in seen
                     seen.add(id(value))
-                    value, kept = value.data, True
-                if kept and not isinstance(value, Tensor):
+                else:
+                    kept = name in module.state or (isinstance(value, np.ndarray) and name in vars(module))
+                if kept:
                     yield (f"{prefix}.{name}" if prefix else name), module, name, value
+
+
+def _spread(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    if not isinstance(value, (list, tuple, dict)):
+        yield name, value
+        return
+    for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+        yield from _spread(f"{name}.{key}" if name else str(key), part)
+
+
+def _bare(value: Any) -> Any:
+    return value.data if isinstance(value, Tensor) else value
 
 
 def _walk(prefix: str, module: Module, around: tuple[Module, ...]) -> Iterator[tuple[str, Module]]:

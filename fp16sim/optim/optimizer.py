@@ -25,7 +25,7 @@ class Optimizer(ABC):
     Parameters
     ----------
     parameters : sequence of Tensor
-        With ``requires_grad=True``, each once.
+        Each once. One that is frozen (``requires_grad=False``) gets no gradient, so it does not move.
     lr : float
         Learning rate, finite and not negative.
 
@@ -38,7 +38,7 @@ class Optimizer(ABC):
     Raises
     ------
     ValueError
-        If there are no parameters, one occurs twice, takes no gradient or is a result, or `lr` cannot be a rate.
+        If there are no parameters, none takes a gradient, one occurs twice or is a result, or `lr` cannot be a rate.
 
     Examples
     --------
@@ -74,15 +74,13 @@ class Optimizer(ABC):
                 raise TypeError(
                     f"parameter {position} is a {type(parameter).__name__}: pass model.parameters()"
                 )
-            if not parameter.requires_grad:
-                raise ValueError(
-                    f"parameter {position} takes no gradient: make it with requires_grad=True, or leave it out"
-                )
             if not parameter.is_leaf:
                 raise ValueError(
                     f"parameter {position} is the result of an operation, and moving it changes nothing: pass what "
                     "it was made from"
                 )
+        if not any(parameter.requires_grad for parameter in self.parameters):
+            raise ValueError("no parameter takes a gradient: make those that move with requires_grad=True")
         if len({id(parameter) for parameter in self.parameters}) < len(self.parameters):
             raise ValueError("a parameter occurs twice: it would move twice a step; pass each once")
         self.lr = lr

@@ -312,9 +312,9 @@ def _owners(model: Module) -> dict[int, str]:
     """Name the first module that has each parameter, by the number of the parameter."""
     owners: dict[int, str] = {}
     for name, part in model.named_modules():
-        for value in vars(part).values():
-            if isinstance(value, Tensor) and value.requires_grad:
-                owners.setdefault(value.number, name)
+        for _, parameter in part.own_parameters():
+            if parameter.requires_grad:
+                owners.setdefault(parameter.number, name)
     return owners
 
 

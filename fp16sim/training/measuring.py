@@ -21,13 +21,13 @@ UNMEASURED = Shares(math.nan, math.nan, math.nan)
 
 
 def has_own_parameters(module: Module) -> bool:
-    """Whether a module has a parameter that belongs to none of its parts.
+    """Whether a module has a parameter with a gradient that belongs to none of its parts.
 
     >>> from fp16sim.nn import Linear, ReLU, Sequential
     >>> [has_own_parameters(module) for module in (Linear(2, 2), ReLU(), Sequential(Linear(2, 2)))]
     [True, False, False]
     """
-    return any(isinstance(value, Tensor) and value.requires_grad for value in vars(module).values())
+    return any(parameter.requires_grad for _, parameter in module.own_parameters())
 
 
 @dataclass(frozen=True)

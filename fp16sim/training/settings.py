@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fp16sim.autograd.policy import Policy
+from fp16sim.autograd.tensor import Tensor
 from fp16sim.nn import Module
 
 __all__ = ["described"]
@@ -35,10 +36,15 @@ def described(name: str, part: Any) -> dict[str, Any]:
         found[where] = type(module).__name__
         for option, value in vars(module).items():
             counts = option == "training" or option in module.state
-            if isinstance(value, _PLAIN) and not counts and not _holds_modules(value):
+            if isinstance(value, _PLAIN) and not counts and not _holds_parts(value):
                 found[f"{where} {option.lstrip('_')}"] = value
+        for own, parameter in module.own_parameters():
+            if not parameter.requires_grad:
+                found[f"{where} {own}"] = "without gradient"
     return found
 
 
-def _holds_modules(value: Any) -> bool:
-    return isinstance(value, tuple) and any(isinstance(item, Module) for item in value)
+def _holds_parts(value: Any) -> bool:
+    if isinstance(value, (list, tuple)):
+        return any(map(_holds_parts, value))
+    return isinstance(value, (Module, Tensor, dict))

@@ -160,7 +160,16 @@ class Counting(nn.Module):
         return x * self.scale
 
 
-NAMES = ["scale", "running", "seen", "calls", "blocks.0.weight", "blocks.0.bias", "blocks.1.calls"]
+NAMES = [
+    "scale",
+    "constant",
+    "running",
+    "seen",
+    "calls",
+    "blocks.0.weight",
+    "blocks.0.bias",
+    "blocks.1.calls",
+]
 
 
 def test_state_comes_back():
