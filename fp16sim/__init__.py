@@ -14,7 +14,8 @@ Usually imported as ``import fp16sim as fs``. Each name has its own help; to
 - have a format of your own: ``fs.Format``, then ``fs.round_to(x, it)`` and ``format=it`` in operations;
 - train with a ready loop: ``fs.fit`` and ``fs.scaling``; on the command line, ``fp16sim train``, with six small models;
 - say which operation computes in which format: ``fs.Policy``, ``fs.autocast``;
-- write a loop of your own: ``fs.Tensor``, ``fs.nn``, ``fs.optim``, ``fs.no_grad``, ``fs.checkpoint``, ``fs.gradcheck``.
+- write a loop of your own: ``fs.Tensor``, ``fs.nn``, ``fs.optim``, ``fs.no_grad``, ``fs.checkpoint``, ``fs.gradcheck``;
+- compute with tensors, recording gradients: their methods, and the functions in ``fs.autograd.ops``.
 
 Public names are handed on lazily, so that ``import fp16sim`` loads neither numba nor the libraries of the extras.
 """

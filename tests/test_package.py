@@ -164,6 +164,13 @@ def test_importing_the_package_loads_nothing_heavy() -> None:
     assert run(code) == "[]"
 
 
+def test_functions_of_tensors_are_reached_from_the_package() -> None:
+    code = "import fp16sim as fs; print(fs.autograd.ops.relu(fs.Tensor([-1.0, 2.0])).data)"
+    assert run(code) == "[0. 2.]"
+    code = "import sys, fp16sim as fs; fs.autograd, fs.Policy; print('fp16sim.autograd.ops' in sys.modules)"
+    assert run(code) == "False"
+
+
 def test_every_public_name_is_there_and_stays_what_it_was_after_every_submodule_is_imported() -> None:
     before = {name: getattr(fp16sim, name) for name in fp16sim.__all__}
     for module in modules():
