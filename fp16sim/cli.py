@@ -6,7 +6,7 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Sequence
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from fp16sim import __version__
 from fp16sim.commands import Failure, Misuse, compare, explain, scalers, train, write_no_more, write_out
@@ -23,8 +23,25 @@ COMMANDS = {
 NEGATIVE_NUMBER = re.compile(r"-(\d|\.\d|inf|nan)", re.IGNORECASE)
 
 
+class _Once(argparse.Action):
+    """Takes an option that has one value, and refuses a second one, of which argparse would keep the last."""
+
+    def __call__(
+        self, parser: object, namespace: argparse.Namespace, values: Any, option: Any = None
+    ) -> None:
+        typed: dict[str, Any] = vars(namespace).setdefault("typed_once", {})
+        if option is not None and option in typed:
+            raise Misuse(f"{option} stands twice, {typed[option]} and {values}: keep one")
+        typed[option] = values
+        setattr(namespace, self.dest, values)
+
+
 class _Parser(argparse.ArgumentParser):
     """Raises instead of printing a usage block, so that every error is one line."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.register("action", None, _Once)  # what an option without an action does
 
     def error(self, message: str) -> NoReturn:
         raise Misuse(f"{message}; see {self.prog} --help")

@@ -80,8 +80,16 @@ def one_line(capsys: pytest.CaptureFixture[str]) -> str:
         (["explain", "1", "--scale", "0"], "a loss scale is positive"),
         (["explain", "1", "--scale", "-8"], "a loss scale is positive"),
         (["explain", "1", "--format", "binry16"], "did you mean 'binary16'?"),
-        (["explain", "1e400"], "beyond float64"),
-        (["explain", "1e999999999"], "exponent within 1000"),
+        (["explain", "1e400"], "fp16sim: number: about 2^1328 is beyond float64"),
+        (["explain", "1e999999999"], "fp16sim: number=1E+999999999: describe works out"),
+        (["explain", "2**99999"], "fp16sim: number: 2**99999 is too large; use an exponent within 1000"),
+        (["explain", "-2^-99999"], "is too small; use an exponent within 1000"),
+        (["explain", "1", "--scale", "1e400"], "fp16sim: --scale: about 2^1328 is beyond float64"),
+        (["explain", "1e300", "--scale", "1e300"], "fp16sim: number * scale: about"),
+        (["explain", "1", "--scale", "8", "--scale=16"], "--scale stands twice, 8 and 16: keep one"),
+        (["train", "--model", "mlp", "--model", "gru"], "--model stands twice, mlp and gru: keep one"),
+        (["train", "--seed", "1", "--seed", "1"], "--seed stands twice, 1 and 1: keep one"),
+        (["scalers", "oo", "--window", "2", "--window", "3"], "--window stands twice, 2 and 3: keep one"),
     ],
 )
 def test_misuse_is_one_line_and_exit_code_2(
@@ -98,6 +106,11 @@ def test_misuse_is_one_line_and_exit_code_2(
         (["--scaler", "static,scal=8"], "did you mean 'scale'?"),
         (["--scaler", "static,scale=big"], "write a number"),
         (["--scaler", "static,scale=-8"], "scale="),
+        (["--scaler", "static,scale=2**99999"], "scale='2**99999': too large, beyond float64"),
+        (
+            ["--scaler", "none", "--scaler", "static", "--scaler", " none"],
+            "--scaler none stands twice: keep one",
+        ),
         (["--epochs", "0"], "epochs=0"),
         (["--seed", "-1"], "--seed -1"),
     ],
@@ -238,6 +251,9 @@ def test_a_reader_that_has_seen_enough_is_no_error(tmp_path: Path) -> None:
         (["--model", "mlp", "--steps", "0"], "--steps 0: it counts steps; choose 1 or more"),
         (["--model", "mlp", "--save-every", "-1"], "--save-every -1"),
         (["--model", "mlp", "--lr", "nan"], "--lr nan: a learning rate is finite and not negative"),
+        (["--model", "mlp", "--lr", "1e400"], "--lr: 1e400 is too large, beyond float64; try 0.05"),
+        (["--model", "mlp", "--lr", "fast"], "--lr: 'fast' is not a number; write one such as 0.05"),
+        (["--model", "mlp", "--lr", "0.1", "--lr", "0.2"], "--lr stands twice, 0.1 and 0.2: keep one"),
         (["--model", "mlp", "--seed", "-1"], "--seed -1"),
         (["--model", "mlp", "--epochs", "3"], "--epochs goes without --model: leave one of them out"),
         (["--model", "mlp", "--no-report"], "--no-report goes without --model"),
@@ -299,6 +315,15 @@ def test_explain_reads_numbers_exactly(text: str, stored: float, capsys: pytest.
     assert main(["explain", text, "--json"]) == 0
     fields = json.loads(capsys.readouterr().out)
     assert str(float(fields["stored"])) == str(stored)
+
+
+def test_explain_recovers_something_only_where_it_scaled(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "1e-8", "--json"]) == 0
+    fields = json.loads(capsys.readouterr().out)
+    assert (fields["scaled"], fields["recovered"], fields["recovered_error"]) == (None, None, None)
+    assert main(["explain", "1e-8", "--scale", "8", "--json"]) == 0
+    fields = json.loads(capsys.readouterr().out)
+    assert (fields["recovered"], fields["scaled"]["recovered"]) == (2.0**-27, None)
 
 
 def test_explain_needs_neither_numba_nor_matplotlib(tmp_path: Path) -> None:
@@ -431,7 +456,7 @@ def test_scalers_that_are_asked_for_are_compared_with_float32(
         return iter(four_runs()[: len(runs)])
 
     monkeypatch.setattr(comparison, "compare_runs", compare_runs)
-    words = ["--scaler", "static, scale=16", "--scaler", "none", "--scaler", "none"]
+    words = ["--scaler", "static, scale=16", "--scaler", "none"]
     assert main(["train", "--out", str(tmp_path / "run"), "--no-report", "--quiet", *words]) == 0
     assert [(spec.policy, spec.scaler) for spec in asked] == [
         ("float32", "none"),
@@ -736,9 +761,9 @@ def test_a_schedule_keeps_its_shape_at_another_rate(
         schedule=lambda applied: 0.5 / (1 + applied),
     )
     monkeypatch.setattr(recipes, "RECIPE", recipe)
-    words = ["--policy", "float32", "--steps", "3", "--out", str(tmp_path / "run")]
-    assert main([*MLP, *words]) == 0
-    assert main([*MLP, *words, "--lr", "0.25"]) == 0
+    words = [*MLP[:3], "--policy", "float32", "--steps", "3", "--out", str(tmp_path / "run"), "--quiet"]
+    assert main(words) == 0
+    assert main([*words, "--lr", "0.25"]) == 0
     assert rates == [0.5, 0.25, 0.5 / 3, 0.25, 0.125, 0.5 / 3 / 2]
 
 
@@ -842,8 +867,8 @@ def test_progress_of_a_model_goes_to_stderr(tmp_path: Path, capsys: pytest.Captu
 
 
 def test_other_settings_are_refused_on_resumption(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = [*MLP, "--out", str(tmp_path)]
-    assert main(words) == 0
+    words = [*MLP[:3], "--quiet", "--out", str(tmp_path)]
+    assert main([*words, "--steps", "6"]) == 0
     capsys.readouterr()
     for more, says in (
         (["--lr", "0.01"], "was saved with optimizer lr 0.05, and now it is 0.01"),

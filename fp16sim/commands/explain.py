@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 
 from fp16sim.commands import Misuse, write_out
 
@@ -38,6 +39,8 @@ def run(args: argparse.Namespace) -> int:
         number, scale = parse_number(args.number, "number"), parse_number(args.scale, "--scale")
         description = describe(number, args.format, scale)
     except (ValueError, TypeError) as error:
-        raise Misuse(str(error)) from error
+        # What Python calls x and scale was typed by other names.
+        says = re.sub(r"^x\b", "number", re.sub(r"^scale\b", "--scale", str(error)))
+        raise Misuse(says) from error
     write_out(f"{description.to_json() if args.json else description}\n")
     return 0

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import shlex
 import sys
 import textwrap
@@ -79,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="float32, float16, mixed_float16 (default), mixed_bfloat16 or float64; repeat it for more runs",
     )
     chosen.add_argument("--steps", type=int, metavar="N", help="of the whole run (default: the model's)")
-    chosen.add_argument("--lr", type=float, metavar="X", help="learning rate (default: the model's)")
+    chosen.add_argument("--lr", type=_rate, metavar="X", help="learning rate (default: the model's)")
     for option, what in (
         ("--datapath", "products and convolutions accumulate: float32, a100, h100, ...; --list names all"),
         ("--gradients", "those of the backward pass do, if otherwise"),
@@ -97,6 +98,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     chosen.add_argument(
         "--resume", action="store_true", help="go on from the saved state, with the same bits"
     )
+
+
+def _rate(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number; write one such as 0.05") from None
+    if math.isinf(value) and "inf" not in text.lower():
+        raise argparse.ArgumentTypeError(f"{text} is too large, beyond float64; try 0.05")
+    return value
 
 
 class _InOrder(argparse.Action):
@@ -216,7 +227,10 @@ def _specs(scalers: list[str] | None) -> Sequence[RunSpec]:
     if scalers is None:
         return DEFAULT_RUNS
     names = {spec.scaler: spec.name for spec in DEFAULT_RUNS[1:]}
-    wanted = dict.fromkeys("".join(text.split()) for text in scalers)
+    wanted = ["".join(text.split()) for text in scalers]
+    for text in wanted:
+        if wanted.count(text) > 1:
+            raise Misuse(f"--scaler {text} stands twice: keep one")
     return [DEFAULT_RUNS[0], *(RunSpec(names.get(text, text), "mixed_float16", text) for text in wanted)]
 
 

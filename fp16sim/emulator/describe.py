@@ -134,6 +134,8 @@ class Description:
     def to_json(self) -> str:
         """Give the description as one JSON object; infinities and NaN are "Infinity", "-Infinity", "NaN".
 
+        What is recovered is null without a scale.
+
         >>> import json
         >>> json.loads(describe(65520.0).to_json())["stored"]
         'Infinity'
@@ -144,6 +146,8 @@ class Description:
         fields = {name: getattr(self, name) for name in self.__dataclass_fields__}
         fields["format"] = self.format.name
         fields["scaled"] = None if self.scaled is None else self.scaled._fields()
+        if self.scaled is None:  # nothing was scaled, so nothing is recovered
+            fields["recovered"] = fields["recovered_error"] = None
         return {
             name: _json_word(field) if isinstance(field, float) and not math.isfinite(field) else field
             for name, field in fields.items()

@@ -23,8 +23,11 @@ def parse_number(text: str, name: str) -> Decimal | Fraction | float:
     (Fraction(1, 33554432), Fraction(1, 3), Decimal('2E-8'))
     """
     word = text.strip()
-    if power := re.fullmatch(r"([+-]?)2(?:\^|\*\*)(-?\d{1,4})", word):
-        value = Fraction(2) ** int(power[2])
+    if power := re.fullmatch(r"([+-]?)2(?:\^|\*\*)(-?)(\d+)", word):
+        if len(power[3].lstrip("0")) > 4:
+            size = "small" if power[2] else "large"
+            raise ValueError(f"{name}: {text} is too {size}; use an exponent within 1000")
+        value = Fraction(2) ** int(power[2] + power[3])
         return -value if power[1] == "-" else value
     try:
         if hexadecimal := _HEXADECIMAL.fullmatch(word):

@@ -192,7 +192,7 @@ def _value(key: str, text: str, default: Any) -> Any:
 
 
 def _number(key: str, text: str) -> int | float:
-    power = re.fullmatch(r"(\d{1,4})(?:\*\*|\^)(-?\d{1,4})", text)
+    power = re.fullmatch(r"(\d+)(?:\*\*|\^)(-?\d+)", text)
     try:
         if power:
             base, exponent = int(power[1]), int(power[2])
@@ -201,7 +201,7 @@ def _number(key: str, text: str) -> int | float:
         return int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
     except OverflowError:
         raise ValueError(
-            f"{key}={text!r}: beyond float64; write a finite number, such as 8, 0.5 or 2**16"
+            f"{key}={text!r}: too large, beyond float64; write a finite number, such as 8, 0.5 or 2**16"
         ) from None
     except (ValueError, ZeroDivisionError):
         raise ValueError(f"{key}={text!r}: write a number, such as 8, 0.5 or 2**16") from None
