@@ -33,6 +33,7 @@ bench: $(VENV)/.bench $(VENV)/.torch  ## ratios to numpy, a copy of the same byt
 	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python experiments/bench/elementwise.py
 	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python experiments/bench/matmul.py
 	$(BIN)/python experiments/bench/training.py
+	$(BIN)/python experiments/bench/scalers.py
 	$(BIN)/python experiments/bench/tables.py
 
 experiments: $(VENV)/.report  ## published, here, band

@@ -139,10 +139,58 @@ def training(data: dict[str, Any]) -> str:
     )
 
 
+def scalers(data: dict[str, Any]) -> str:
+    """Write the section on simulated loss scalers."""
+    about = ", ".join(f"{key} {value}" for key, value in data["machine"].items())
+    rows = [
+        [
+            name,
+            f"{row['rate'] / 1e6:.0f}",
+            f"{row['spread']:.0%}",
+            f"{row['a_core'] / 1e6:.0f}",
+            f"{row['objects']:,.0f}",
+            f"{row['ratio']:,.0f}",
+            f"{row['overflows']:.2%}",
+        ]
+        for name, row in data["rows"].items()
+    ]
+    held = data["memory"]
+    return "\n\n".join(
+        [
+            "## Simulated loss scalers",
+            f"`make bench` on: {about}. Wall time with {data['threads']} threads, medians of {data['rounds']} rounds: "
+            f"`fs.scaling.simulate` over {data['histories']:,} histories of {data['steps']:,} steps each, closed loop, "
+            "summaries only, with the default options. In processor time, one core against one: the simulation against "
+            "the scaler's own object in a Python loop.",
+            f"Bars for torch's rule: {data['bars']['rate'] / 1e6:g} million scaler steps a second, and "
+            f"{data['bars']['ratio']:,.0f} times the objects.",
+            table(
+                [
+                    "",
+                    "million steps/s",
+                    "spread",
+                    "a core",
+                    "objects, steps/s",
+                    "ratio",
+                    "steps that overflow",
+                ],
+                rows,
+            ),
+            f"From a tenth of {held['steps']:.2g} steps to all of them the peak of resident memory grows by "
+            f"{held['growth']:.1f} MiB.",
+        ]
+    )
+
+
 def main() -> None:
     """Write the page, with a section for each benchmark that has been run."""
     sections = []
-    for name, section in (("elementwise", elementwise), ("matmul", products), ("training", training)):
+    for name, section in (
+        ("elementwise", elementwise),
+        ("matmul", products),
+        ("training", training),
+        ("scalers", scalers),
+    ):
         path = RESULTS / f"bench_{name}.json"
         if path.exists():
             sections.append(section(json.loads(path.read_text())))
