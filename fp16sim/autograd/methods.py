@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from fp16sim.autograd.hints import axis_not_dim
+
 if TYPE_CHECKING:
     from fp16sim.autograd.tensor import Tensor
 
@@ -46,26 +48,32 @@ class Methods:
         """Replace values below `low` by it, and values above `high`."""
         return call("clip", self, low, high)
 
+    @axis_not_dim
     def amax(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
         """Choose the largest element."""
         return call("amax", self, axis, keepdims)
 
+    @axis_not_dim
     def amin(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
         """Choose the smallest element."""
         return call("amin", self, axis, keepdims)
 
+    @axis_not_dim
     def argmax(self, axis: int | None = None) -> Any:
         """Give the index of the first largest element, as a NumPy array."""
         return call("argmax", self, axis)
 
+    @axis_not_dim
     def variance(self, axis: Axis = None, correction: int = 1, keepdims: bool = False) -> Tensor:
         """Sum of squared distances from the mean, over the number of terms less `correction`."""
         return call("variance", self, axis, correction, keepdims)
 
+    @axis_not_dim
     def norm(self, axis: Axis = None, keepdims: bool = False) -> Tensor:
         """Euclidean norm."""
         return call("norm", self, axis, keepdims)
 
+    @axis_not_dim
     def cumsum(self, axis: int) -> Tensor:
         """Sum the elements up to each one."""
         return call("cumsum", self, axis)
@@ -74,6 +82,7 @@ class Methods:
         """Make one axis of those from `start` to `end`, the latter included."""
         return call("flatten", self, start, end)
 
+    @axis_not_dim
     def squeeze(self, axis: Axis = None) -> Tensor:
         """Drop axes of length 1."""
         return call("squeeze", self, axis)
@@ -86,6 +95,7 @@ class Methods:
         """Exchange two axes."""
         return call("swapaxes", self, first, second)
 
+    @axis_not_dim
     def flip(self, axis: int | tuple[int, ...]) -> Tensor:
         """Reverse the order along axes."""
         return call("flip", self, axis)

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fp16sim.autograd.methods import Methods, call
+from fp16sim.autograd.torch_names import TorchNames
 
 if TYPE_CHECKING:
     from fp16sim.autograd.tensor import Tensor
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 __all__ = ["Operators"]
 
 
-class Operators(Methods):
+class Operators(Methods, TorchNames):
     """What :class:`fp16sim.Tensor` inherits.
 
     >>> from fp16sim.autograd.tensor import Tensor
@@ -88,6 +89,16 @@ class Operators(Methods):
             shape[0] if len(shape) == 1 and not isinstance(shape[0], (int, np.integer)) else shape,
         )
 
-    def transpose(self, *axes: int) -> Tensor:
-        """Reorder the axes; without arguments reverse them: :func:`fp16sim.autograd.ops.transpose`."""
-        return call("transpose", self, axes or None)
+    def transpose(self, *axes: Any) -> Tensor:
+        """Exchange two axes, as torch does; a tuple, or any other number of axes, is their whole order, as in NumPy.
+
+        Without arguments the order is reversed: :func:`fp16sim.autograd.ops.swapaxes` and `transpose`.
+
+        >>> from fp16sim.autograd.tensor import Tensor
+        >>> x = Tensor(np.zeros((2, 3, 4), np.float32))
+        >>> x.transpose(0, 1).shape, x.transpose(2, 0, 1).shape, x.transpose().shape
+        ((3, 2, 4), (4, 2, 3), (4, 3, 2))
+        """
+        if len(axes) == 2:
+            return call("swapaxes", self, *axes)
+        return call("transpose", self, axes[0] if len(axes) == 1 else axes or None)

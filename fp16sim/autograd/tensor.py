@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fp16sim.autograd.arithmetic import DTYPES, Arithmetic, Array, as_dtype, round_array
+from fp16sim.autograd.hints import axis_not_dim, missing, off_tape
 from fp16sim.autograd.methods import call
 from fp16sim.autograd.operators import Operators
 
@@ -220,7 +221,7 @@ class Tensor(Operators):
 
     @property
     def size(self) -> int:
-        """The number of elements."""
+        """The number of elements, torch's ``numel()``; what torch calls ``size()`` is `shape`."""
         return self._array.size
 
     @property
@@ -243,7 +244,7 @@ class Tensor(Operators):
 
     def __array__(self, *_: object, **__: object) -> np.ndarray[Any, Any]:
         # NumPy would compute off the tape, with roundings of its own.
-        raise TypeError("a tensor is no NumPy array, whose arithmetic has no tape: pass tensor.data")
+        raise TypeError(off_tape())
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Copies and unpickled tensors get numbers of their own: two tensors of one number would be one on the tape.
@@ -254,6 +255,13 @@ class Tensor(Operators):
     def __bool__(self) -> bool:
         raise TypeError("the truth of a tensor: compare tensor.data, or tensor.item() if it has one element")
 
+    if not TYPE_CHECKING:  # type checkers see the names that are there
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            raise AttributeError(f"a tensor has no {name!r}: {missing(name, dir(type(self)))}")
+
     def item(self) -> float:
         """Give the one value as a Python float, exactly."""
         if self.size != 1:
@@ -261,6 +269,20 @@ class Tensor(Operators):
                 f"item() of a tensor of shape {self.shape}: it takes one element; reduce or index it"
             )
         return float(self._array.item())
+
+    def __float__(self) -> float:
+        return self.item()
+
+    def __format__(self, spec: str) -> str:
+        if self.shape and spec:
+            raise TypeError(
+                f"format {spec!r} of a tensor of shape {self.shape}: format its x.item(), or x.data"
+            )
+        return repr(self) if self.shape else format(self.item(), spec)
+
+    def tolist(self) -> Any:
+        """Give the values as Python floats, exactly, in lists of lists; one float for a tensor without axes."""
+        return self._array.astype(np.float64).tolist()
 
     def numpy(self) -> Array:
         """Give a copy of the values."""
@@ -330,10 +352,12 @@ class Tensor(Operators):
 
     # Here rather than in operators.py, since np.sum and np.mean call them and their errors name the class.
 
+    @axis_not_dim
     def sum(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Tensor:
         """Sum: :func:`fp16sim.autograd.ops.sum`."""
         return call("sum", self, axis, keepdims)
 
+    @axis_not_dim
     def mean(self, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Tensor:
         """Sum over count: :func:`fp16sim.autograd.ops.mean`."""
         return call("mean", self, axis, keepdims)

@@ -21,6 +21,8 @@ CASES = {
     "squeeze_one": (lambda x: ops.squeeze(x.reshape(2, 1, 12), 1), lambda a: a.reshape(2, 12)),
     "squeeze_two": (lambda x: ops.squeeze(x.reshape(1, 24, 1), (0, -1)), lambda a: a.reshape(24)),
     "transpose": (lambda x: x.T, lambda a: a.T),
+    "transpose_two": (lambda x: x.transpose(0, 2), lambda a: a.swapaxes(0, 2)),
+    "transpose_tuple": (lambda x: x.transpose((1, 2, 0)), lambda a: a.transpose(1, 2, 0)),
     "transpose_order": (lambda x: x.transpose(1, -1, 0), lambda a: a.transpose(1, 2, 0)),
     "swapaxes": (lambda x: ops.swapaxes(x, 0, -1), lambda a: np.swapaxes(a, 0, -1)),
     "broadcast_to": (
@@ -74,7 +76,8 @@ def test_a_number_has_one_axis_when_flattened():
         (lambda x: x.reshape(-1, -1), "one of them may be -1"),
         (lambda x: x.reshape(-2, -3), "do not fit"),
         (lambda x: x.transpose(0, 2), r"axes are -2 to 1; name one of them"),
-        (lambda x: x.transpose(0, 0), "name each of its axes once"),
+        (lambda x: x.permute(0, 0), "name each of its axes once"),
+        (lambda x: x.transpose((0, 0)), "name each of its axes once"),
         (lambda x: ops.swapaxes(x, 0, 2), "swapaxes with axis 2"),
         (lambda x: ops.squeeze(x, 0), "its length must be 1"),
         (lambda x: ops.expand_dims(x, 4), "axes are -3 to 2"),
