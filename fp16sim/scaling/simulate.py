@@ -74,8 +74,11 @@ def simulate(
 
     Notes
     -----
-    A rule whose states never come back (guided_diffusion adds .001 to an exponent at every step) runs at the speed of
-    the objects, in bounded memory.
+    A history ends with the first decision that says stop, as training does.
+
+    The table is filled as states are met, and closes: with a window of 2000 torch's rule has some ten thousand states.
+    A rule whose states hardly ever come back (guided_diffusion adds to an exponent at every step, chainer multiplies by
+    a root of 2; fairseq with a tolerance counts overflows) runs at the speed of the objects, in bounded memory.
 
     Examples
     --------
