@@ -22,9 +22,11 @@ from fp16sim.cli import main
 from fp16sim.commands import train
 from fp16sim.commands.asked_runs import asked_runs, slow_products
 from fp16sim.commands.progress import Progress
+from fp16sim.emulator.datapath import DATAPATHS
 from fp16sim.optim import SGD
 from fp16sim.report import html
 from fp16sim.report.tables import HEADER, rows, text_table
+from fp16sim.scaling.registry import names
 from fp16sim.training import comparison, loop, recipes, step
 from fp16sim.training.recipes import RECIPES
 from fp16sim.training.results import RunResult, RunSpec, results_from_json, results_to_json
@@ -787,11 +789,33 @@ def test_the_default_folder_of_a_model(
     assert "Results: runs/mlp/results.json, states beside it" in capsys.readouterr().out
 
 
-def test_the_models_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_all_names_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
+    expected = {
+        "models": list(RECIPES),
+        "policies": ["float32", "float16", "mixed_float16", "mixed_bfloat16", "float64"],
+        "scalers": names(),
+        "datapaths": [name for name in DATAPATHS if not re.search("tf32|fp8", name)],
+    }
+    assert main(["train", "--list", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out, parse_constant=pytest.fail)
+    assert {kind: [each["name"] for each in found] for kind, found in data.items()} == expected
+    assert next(each for each in data["scalers"] if each["name"] == "static")["options"] == {"scale": 1024.0}
+    assert next(each for each in data["datapaths"] if each["name"] == "h100")["takes"] == [
+        "binary16",
+        "bfloat16",
+    ]
+    for policy in expected["policies"]:
+        Policy(policy)
+
     assert main(["train", "--list"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split()[0] for line in lines] == list(RECIPES)
-    assert "264 steps, measured by accuracy" in lines[0]
+    sections = capsys.readouterr().out.split("\n\n")
+    for section, words in zip(sections, expected.values(), strict=True):
+        title, *lines = section.splitlines()
+        assert title.endswith(":")
+        assert [line.split()[0] for line in lines if line[2] != " "] == words
+        assert max(map(len, lines)) <= 110
+    assert "264 steps, measured by accuracy" in sections[0]
+    assert re.search(r"^  torch  +init_scale=65536.0, growth_factor=2.0,", sections[2], re.MULTILINE)
 
 
 # The process sends itself a signal at a step of its second run: no clock takes part.

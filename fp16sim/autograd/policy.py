@@ -14,7 +14,7 @@ from fp16sim.autograd.flavours import FLAVOURS
 from fp16sim.emulator.datapath import Datapath, as_datapath
 from fp16sim.emulator.formats import nearest_name
 
-__all__ = ["Policy", "as_policy", "autocast", "current_policy"]
+__all__ = ["POLICIES", "Policy", "as_policy", "autocast", "current_policy"]
 
 _PRESETS = {
     #                 compute    parameters   wide       sums of compute operands
@@ -24,6 +24,8 @@ _PRESETS = {
     "mixed_bfloat16": ("bfloat16", "float32", "float32", "float32"),
     "float64": ("float64", "float64", "float64", "float64"),
 }
+POLICIES = tuple(_PRESETS)
+"""The names that a :class:`Policy` takes."""
 
 
 @dataclass(frozen=True)

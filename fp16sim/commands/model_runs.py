@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from fp16sim.training.loop import Loop
     from fp16sim.training.recipes import Recipe
 
-__all__ = ["list_models", "run_model"]
+__all__ = ["run_model"]
 
 
 @dataclass(frozen=True)
@@ -49,20 +49,6 @@ class Outcome:
         from fp16sim.training.results import plain
 
         return {name: plain(value) for name, value in asdict(self).items()}
-
-
-def list_models() -> int:
-    """Print the models that there are recipes for."""
-    from fp16sim.training.recipes import RECIPES
-
-    width = max(map(len, RECIPES))
-    write_out(
-        "".join(
-            f"{name.ljust(width)}  {each.summary}; {each.steps} steps, measured by {each.metric}\n"
-            for name, each in RECIPES.items()
-        )
-    )
-    return 0
 
 
 def run_model(args: argparse.Namespace) -> int:

@@ -52,7 +52,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.set_defaults(order=())
     parser.add_argument("--model", metavar="NAME", help="train this model; --list names them")
-    parser.add_argument("--list", action="store_true", help="list the models and leave")
+    parser.add_argument(
+        "--list", action="store_true", help="list models, policies, scalers and datapaths, and leave"
+    )
     parser.add_argument(
         "--out", metavar="DIR", help=f"where results go (default {FOLDER}; with --model runs/NAME)"
     )
@@ -63,9 +65,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--scaler",
         action=_InOrder,
         metavar="NAME[,KEY=VALUE...]",
-        help="a loss scaler: none, static,scale=8, torch,init_scale=2**16, ...; repeat it for more. Without --model "
-        "each is compared with float32 (default: one of each kind); with it, one run each (default: torch for float16 "
-        "policies, none for others)",
+        help="a loss scaler: none, static,scale=8, torch,init_scale=2**16, ... (--list and fp16sim scalers name all); "
+        "repeat it for more. Without --model each is compared with float32 (default: one of each kind); with it, one "
+        "run each (default: torch for float16 policies, none for others)",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     parser.add_argument("--quiet", action="store_true", help="show no progress, and the table alone")
@@ -123,11 +125,16 @@ def run(args: argparse.Namespace) -> int:
         raise Misuse(
             f"--seed {args.seed}: random streams are numbered from 0 to 2**64 - 1; choose one of them"
         )
-    if args.list or args.model is not None:
-        from fp16sim.commands.model_runs import list_models, run_model
+    if args.list:
+        from fp16sim.commands.listing import listed
+
+        write_out(listed(as_json=args.json))
+        return 0
+    if args.model is not None:
+        from fp16sim.commands.model_runs import run_model
 
         _refuse(args, "without", EPOCHS_AND_REPORT)
-        return list_models() if args.list else run_model(args)
+        return run_model(args)
     _refuse(args, "with", MODEL_OPTIONS)
     return _compare_on_digits(args)
 
