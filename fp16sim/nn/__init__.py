@@ -1,5 +1,8 @@
 """Layers and losses, one kind a file."""
 
+import sys
+from typing import NoReturn
+
 from fp16sim.nn.activations import (
     GELU,
     LeakyReLU,
@@ -16,7 +19,7 @@ from fp16sim.nn.capture import capture_outputs
 from fp16sim.nn.convolution import Conv1d, Conv2d, Conv3d
 from fp16sim.nn.dropout import Dropout
 from fp16sim.nn.embedding import Embedding
-from fp16sim.nn.flatten import Flatten
+from fp16sim.nn.flatten import Flatten, Identity
 from fp16sim.nn.linear import Linear
 from fp16sim.nn.loss import BCEWithLogitsLoss, CrossEntropyLoss, MSELoss, NLLLoss
 from fp16sim.nn.module import Module
@@ -58,6 +61,7 @@ __all__ = [
     "Embedding",
     "Flatten",
     "GroupNorm",
+    "Identity",
     "LayerNorm",
     "LeakyReLU",
     "Linear",
@@ -80,3 +84,19 @@ __all__ = [
     "TransformerBlock",
     "capture_outputs",
 ]
+
+_HERE = {  # names of torch.nn that are others here
+    "L1Loss": "(x - y).abs().mean()",
+    "ModuleDict": "a dict of modules, assigned to an attribute",
+    "ModuleList": "a list of modules, assigned to an attribute",
+    "Parameter": "fs.Tensor(array, requires_grad=True)",
+    "ParameterList": "a list of tensors with requires_grad=True, assigned to an attribute",
+    "functional": "fs.autograd.ops",
+    "init": "fs.nn.initial",
+    "utils": "fs.optim.clip_grad_norm_",
+}
+
+
+def __getattr__(name: str) -> NoReturn:
+    hint = f"use {_HERE[name]}" if name in _HERE else "dir(fs.nn) lists the layers"
+    raise AttributeError(f"fp16sim.nn has no {name!r}: {hint}", name=name, obj=sys.modules[__name__])

@@ -1,4 +1,4 @@
-"""All axes after the first in one."""
+"""All axes after the first in one, and nothing at all."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from fp16sim.autograd import ops
 from fp16sim.autograd.tensor import Tensor, need_tensor
 from fp16sim.nn.module import Module
 
-__all__ = ["Flatten"]
+__all__ = ["Flatten", "Identity"]
 
 
 class Flatten(Module):
@@ -28,3 +28,19 @@ class Flatten(Module):
         for size in x.shape[1:]:
             features *= size
         return ops.reshape(x, (x.shape[0], features))
+
+
+class Identity(Module):
+    """Give what comes in: to stand where a layer is left out.
+
+    >>> Identity()(Tensor([1.0])).data
+    array([1.], dtype=float32)
+    """
+
+    def __repr__(self) -> str:
+        return "Identity()"
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Give the input itself."""
+        need_tensor(x)
+        return x

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
@@ -79,12 +79,36 @@ class Module:
         raise NotImplementedError(f"{type(self).__name__} has no forward: define forward(self, x)")
 
     def __setattr__(self, name: str, value: Any) -> None:
+        _check_name(name, value)
         passing = isinstance(value, Tensor) and any(module is self for module in _running.get())
         if passing:
             self.__dict__.setdefault("_passing", set()).add(name)
         else:
             self.__dict__.get("_passing", set()).discard(name)
         super().__setattr__(name, value)
+
+    def __repr__(self) -> str:
+        options = [
+            f"{name}={value!r}"
+            for name, value in vars(self).items()
+            if isinstance(value, (bool, int, float, str)) and name != "training" and not name.startswith("_")
+        ]
+        start = f"{type(self).__name__}({', '.join(options)}"
+        parts = [f"({name}): {part!r}".replace("\n", "\n  ") for name, part in self.named_parts()]
+        return "\n  ".join([start, *parts]) + ("\n)" if parts else ")")
+
+    if not TYPE_CHECKING:  # type checkers see the names that are there
+
+        def __getattr__(self, name: str) -> Any:
+            kind = type(self).__name__
+            if name.startswith("_"):
+                raise AttributeError(f"{kind} has no {name!r}")
+            advice = _HERE.get(name, "assign it in __init__")  # to name and obj Python adds the nearest
+            raise AttributeError(f"{kind} has no {name!r}: {advice}", name=name, obj=self)
+
+    def children(self) -> Iterator[Module]:
+        """Give the modules directly inside this one."""
+        return (part for _, part in self.named_parts())
 
     def named_parts(self) -> Iterator[tuple[str, Module]]:
         """Give the modules directly inside this one, with their names."""
@@ -214,6 +238,47 @@ class Module:
                     kept = name in module.state or (isinstance(value, np.ndarray) and name in vars(module))
                 if kept:
                     yield (f"{prefix}.{name}" if prefix else name), module, name, value
+
+
+# Names of torch.nn.Module that are others here.
+_HERE = {
+    "add_module": "assign it: setattr(self, name, module)",
+    "apply": "write a loop over named_modules()",
+    "buffers": "assign an array, self.name = array, and state_dict() has it",
+    "cuda": "the simulator runs on the CPU; leave it out",
+    "double": "write to('float64')",
+    "float": "write to('float32')",
+    "half": "write to('float16')",
+    "modules": "write named_modules(), which gives names too",
+    "named_buffers": "assign an array, self.name = array, and state_dict() has it",
+    "named_children": "write named_parts()",
+    "register_buffer": "assign an array: self.name = array",
+    "register_forward_hook": "use fs.nn.capture_outputs()",
+    "register_parameter": "assign a tensor: self.name = fs.Tensor(array, requires_grad=True)",
+    "requires_grad_": "assign requires_grad of each of parameters()",
+}
+
+
+def _check_name(name: str, value: Any) -> None:
+    """Refuse an attribute that would take the place of what every module has."""
+    if name == "training":
+        taken = None if isinstance(value, bool) else "True or False, which train() and eval() set"
+    elif name == "policy":
+        good = value is None or isinstance(value, (Policy, str))
+        taken = None if good else "the policy of the layer: fs.Policy, its name, or None"
+    elif name == "state":
+        good = isinstance(value, tuple) and all(isinstance(each, str) for each in value)
+        taken = None if good else "a tuple with names of counters that are saved"
+    elif callable(getattr(Module, name, None)):  # a function may take its place, a part may not
+        good = callable(value) and not isinstance(value, Module)
+        taken = None if good else "a method of every module"
+    else:
+        return
+    if taken is not None:
+        raise TypeError(
+            f"the attribute {name!r} of a module is {taken}, and cannot be a {type(value).__name__}: take another "
+            f"name, such as {name}_"
+        )
 
 
 def _spread(name: str, value: Any) -> Iterator[tuple[str, Any]]:

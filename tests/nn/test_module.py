@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import copy
 import pickle
+import re
 
 import numpy as np
 import pytest
 
+from fp16sim import nn
+from fp16sim.autograd.policy import Policy
 from fp16sim.autograd.tensor import Tensor, no_grad
 from fp16sim.nn import Linear, Module, ReLU, Sequential
 from fp16sim.optim import SGD
@@ -137,3 +140,92 @@ def test_what_a_forward_pass_leaves_behind_is_no_parameter() -> None:
         assert len(model.outputs) == 1 + context
     model.seen = Tensor([3.0])  # from outside it is one
     assert list(model.state_dict()) == ["table", "seen", *names[1:]]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "what"),
+    [
+        ("policy", Linear(2, 2), "the policy of the layer"),
+        ("policy", 3, "the policy of the layer"),
+        ("state", np.zeros(2), "names of counters"),
+        ("state", ["calls"], "names of counters"),
+        ("training", Linear(2, 2), "True or False"),
+        ("train", Linear(2, 2), "a method of every module"),
+        ("parameters", [Tensor([1.0])], "a method of every module"),
+        ("to", Tensor([1.0]), "a method of every module"),
+        ("forward", ReLU(), "a method of every module"),
+    ],
+)
+def test_names_that_are_taken_are_refused(name: str, value: object, what: str) -> None:
+    with pytest.raises(TypeError, match=f"the attribute '{name}' of a module is .*{what}.*take another name"):
+        setattr(Sequential(), name, value)
+
+
+def test_what_belongs_to_those_names_is_taken() -> None:
+    model = Sequential(ReLU())
+    model.policy, model.state, model.training = Policy("float16"), ("calls",), False
+    model.policy = None
+    model.forward = lambda x: x
+    assert model(Tensor([-1.0])).item() == -1.0
+
+
+def test_the_repr_shows_options_and_parts() -> None:
+    class Net(Module):
+        def __init__(self) -> None:
+            self.width = 2
+            self.head = Linear(2, 2)
+            self.blocks = [Sequential(ReLU()), Nested()]
+
+    assert repr(Net()).splitlines() == [
+        "Net(width=2",
+        "  (head): Linear(2, 2)",
+        "  (blocks.0): Sequential(ReLU())",
+        "  (blocks.1): Nested(",
+        "    (first): Linear(2, 2)",
+        "    (heads.left): Linear(2, 1)",
+        "    (heads.right.0): Linear(2, 1)",
+        "    (heads.right.1.0): Linear(2, 1, bias=False)",
+        "    (last): Linear(2, 1, bias=False)",
+        "  )",
+        ")",
+    ]
+    assert repr(nn.MSELoss()) == "MSELoss(reduction='mean')"
+    assert repr(nn.CrossEntropyLoss(0.5)) == (
+        "CrossEntropyLoss(label_smoothing=0.5, ignore_index=-100, reduction='mean')"
+    )
+
+
+def test_a_chain_is_indexed() -> None:
+    model = Sequential(Linear(2, 2), ReLU(), Linear(2, 1))
+    assert len(model) == 3
+    assert model[-1] is model.modules[2] is list(model)[2]
+    assert list(model[1:]) == list(model)[1:]
+    assert list(model.children()) == list(model)
+    with pytest.raises(IndexError):
+        model[3]
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("register_buffer", "assign an array"),
+        ("named_children", "named_parts"),
+        ("qqq", "assign it in __init__"),
+    ],
+)
+def test_names_of_torch_are_explained(name: str, advice: str) -> None:
+    with pytest.raises(AttributeError, match=f"ReLU has no '{name}': .*{re.escape(advice)}"):
+        getattr(ReLU(), name)
+    assert not hasattr(ReLU(), name)
+
+
+def test_names_of_torch_nn_are_explained() -> None:
+    with pytest.raises(AttributeError, match="has no 'ModuleList': use a list of modules"):
+        nn.ModuleList  # noqa: B018
+    with pytest.raises(AttributeError, match=r"dir\(fs.nn\)"):
+        nn.qqq  # noqa: B018
+
+
+def test_identity() -> None:
+    x = Tensor([1.0])
+    assert nn.Identity()(x) is x
