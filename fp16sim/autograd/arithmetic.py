@@ -11,18 +11,19 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import copysign, prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
+from fp16sim.autograd.layout import reduction_of, stretched
 from fp16sim.emulator import backends, convolution, events, matmul as products, reductions
 from fp16sim.emulator.arrays import broadcast
 from fp16sim.emulator.datapath import Datapath, as_datapath
 from fp16sim.emulator.elementwise import record, watching
 from fp16sim.emulator.formats import Format, bfloat16, binary16, binary32, binary64, nearest_name
-from fp16sim.emulator.programs import Program, pattern_of
+from fp16sim.emulator.programs import Program
 from fp16sim.emulator.rounding import Rounding
 
 __all__ = ["DTYPES", "Arithmetic", "Array", "as_dtype", "format_of", "keep", "round_array", "widest"]
@@ -151,36 +152,6 @@ def _settled(chosen: str | Datapath, dtype: np.dtype[Any]) -> Datapath:
     return _path(chosen, dtype).for_operands(_FORMATS[dtype])
 
 
-class _Reduction(NamedTuple):
-    """How an array is laid out as (outer, terms, inner) to be reduced over the terms, and the shape of the result."""
-
-    order: tuple[int, ...] | None
-    cube: tuple[int, int, int]
-    left: tuple[int, ...]
-
-    def __call__(self, a: Array) -> Array:
-        """Give the encodings, laid out."""
-        moved = a if self.order is None else a.transpose(self.order)
-        return np.ascontiguousarray(moved).view(_CODES[a.dtype]).reshape(self.cube)
-
-
-@lru_cache(maxsize=1024)
-def _reduction(
-    shape: tuple[int, ...], axis: int | tuple[int, ...] | None, keepdims: bool
-) -> _Reduction | None:
-    """Lay a reduction out; None if there is no axis or an axis cannot be."""
-    given = tuple(range(len(shape))) if axis is None else axis if isinstance(axis, tuple) else (axis,)
-    axes = sorted(n + len(shape) if n < 0 else n for n in given)
-    if not axes or axes[0] < 0 or axes[-1] >= len(shape) or len(set(axes)) < len(axes):
-        return None
-    left = tuple(1 if i in axes else n for i, n in enumerate(shape) if keepdims or i not in axes)
-    terms = prod(shape[n] for n in axes)
-    if axes[-1] - axes[0] + 1 == len(axes):  # neighbours
-        return _Reduction(None, (prod(shape[: axes[0]]), terms, prod(shape[axes[-1] + 1 :])), left)
-    rest = [i for i in range(len(shape)) if i not in axes]
-    return _Reduction((*rest, *axes), (prod(shape[i] for i in rest), terms, 1), left)
-
-
 @dataclass(frozen=True)
 class Arithmetic:
     """How an operation accumulates; the dtype of its operands says where it rounds.
@@ -248,7 +219,7 @@ class Arithmetic:
         """
         dtype = operands[0].dtype
         uint, numbers = _CODES[dtype], _constants(np.array(constants, np.float64).tobytes(), dtype)
-        shape, patterns, apart = _stretched(*[operand.shape for operand in operands])
+        shape, patterns, apart = stretched(*[operand.shape for operand in operands])
         flat = [
             (np.broadcast_to(operand, shape) if position in apart else operand).ravel().view(uint)
             for position, operand in enumerate(operands)
@@ -308,7 +279,7 @@ class Arithmetic:
 
     def sum(self, a: Array, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:
         """Sum in increasing C-order index from +0, accumulated as `reductions` says, rounded to the dtype once."""
-        reduction = _reduction(a.shape, axis, keepdims)
+        reduction = reduction_of(a.shape, axis, keepdims)
         if reduction is None:
             path, out_format = _route(self.reductions, a.dtype)
             return np.asarray(reductions.sum(a, axis, path, keepdims=keepdims, out_format=out_format))
@@ -320,7 +291,7 @@ class Arithmetic:
 
     def mean(self, a: Array, axis: int | tuple[int, ...] | None = None, keepdims: bool = False) -> Array:
         """Divide the sum by the number of terms, in the accumulator's format, and round to the dtype last."""
-        reduction = _reduction(a.shape, axis, keepdims)
+        reduction = reduction_of(a.shape, axis, keepdims)
         settled, fmt = _settled(self.reductions, a.dtype), _FORMATS[a.dtype]
         inner = settled.accumulator
         if reduction is None or inner not in (binary16, bfloat16, binary32) or watching():
@@ -408,17 +379,6 @@ def _count(terms: int, fmt: Format) -> int:
 def _constant(value: float, sign: float, dtype: np.dtype[Any]) -> Array:
     """Round a number once for all uses, which only read it; 0 and -0 are equal but not the same."""
     return round_array(np.asarray(value, np.float64), dtype)
-
-
-@lru_cache(maxsize=1024)
-def _stretched(
-    *shapes: tuple[int, ...],
-) -> tuple[tuple[int, ...], npt.NDArray[np.int64], tuple[int, ...]]:
-    """Give the shape of a result, how each operand stretches over it, and which operands must be written out."""
-    whole = np.broadcast_shapes(*shapes)
-    patterns = [pattern_of(shape, whole) for shape in shapes]
-    apart = tuple(position for position, pattern in enumerate(patterns) if pattern is None)
-    return whole, np.array([pattern or (1, prod(whole)) for pattern in patterns], np.int64), apart
 
 
 def _elementwise(name: str, first: Array, second: Array | None = None) -> Array:
