@@ -2,27 +2,18 @@
 
 import json
 import math
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from fp16sim_scaler_traces import FINITE, walk
 
 from fp16sim import scaling
-from fp16sim.scaling import ChainerScaler, Observation, unscale
+from fp16sim.scaling import ChainerScaler, unscale
 
 RECORDED = Path(__file__).parents[1] / "golden" / "scalers" / "chainer.json"
-OVERFLOW, FINITE = Observation(overflow=True), Observation()
-
-
-def walk(scaler, history):
-    scales = []
-    for letter in history:
-        used = scaler.scale
-        scaler, decision = scaler.update(OVERFLOW if letter == "o" else FINITE)
-        assert (decision.apply, decision.divide_by) == (letter == ".", used)
-        assert decision.advance  # the optimizer's t counts skipped steps too
-        scales.append(scaler.scale)
-    return scaler, scales
+walk = partial(walk, advance=True)  # the optimizer's t counts skipped steps too
 
 
 def test_recorded_trace():

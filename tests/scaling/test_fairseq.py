@@ -2,21 +2,10 @@
 
 import numpy as np
 import pytest
+from fp16sim_scaler_traces import FINITE, OVERFLOW, walk
 
 from fp16sim import scaling
-from fp16sim.scaling import FairseqScaler, MetaseqScaler, Observation, observe
-
-OVERFLOW, FINITE = Observation(overflow=True), Observation()
-
-
-def walk(scaler, history):
-    scales = []
-    for letter in history:
-        used = scaler.scale
-        scaler, decision = scaler.update(OVERFLOW if letter == "o" else FINITE)
-        assert (decision.apply, decision.divide_by, decision.stop) == (letter == ".", used, None)
-        scales.append(scaler.scale)
-    return scaler, scales
+from fp16sim.scaling import FairseqScaler, MetaseqScaler, observe
 
 
 def test_recorded_traces():

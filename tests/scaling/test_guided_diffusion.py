@@ -1,25 +1,16 @@
 """guided-diffusion's rule: the logarithm of the scale as state, the norm that is tested, no bounds."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pytest
+from fp16sim_scaler_traces import FINITE, walk
 
 from fp16sim import scaling
-from fp16sim.scaling import GuidedDiffusionScaler, Observation, observe
+from fp16sim.scaling import GuidedDiffusionScaler, observe
 
-OVERFLOW, FINITE = Observation(overflow=True), Observation()
-
-
-def walk(scaler, history):
-    scales = []
-    for letter in history:
-        used = scaler.scale
-        scaler, decision = scaler.update(OVERFLOW if letter == "o" else FINITE)
-        assert (decision.apply, decision.divide_by, decision.stop) == (letter == ".", used, None)
-        assert decision.advance  # the loop counts skipped steps too
-        scales.append(scaler.scale)
-    return scaler, scales
+walk = partial(walk, advance=True)  # the loop counts skipped steps too
 
 
 def test_trace():

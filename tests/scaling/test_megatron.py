@@ -2,22 +2,11 @@
 
 import numpy as np
 import pytest
+from fp16sim_scaler_traces import walk
 
 from fp16sim import scaling
 from fp16sim.autograd.tensor import Tensor
-from fp16sim.scaling import MegatronScaler, Observation, scale_loss
-
-OVERFLOW, FINITE = Observation(overflow=True), Observation()
-
-
-def walk(scaler, history):
-    scales = []
-    for letter in history:
-        used = scaler.scale
-        scaler, decision = scaler.update(OVERFLOW if letter == "o" else FINITE)
-        assert (decision.apply, decision.divide_by) == (letter == ".", used)
-        scales.append(scaler.scale)
-    return scaler, scales
+from fp16sim.scaling import MegatronScaler, scale_loss
 
 
 def test_recorded_trace():

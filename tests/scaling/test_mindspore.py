@@ -2,35 +2,26 @@
 
 import json
 import math
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from fp16sim_scaler_traces import FINITE, OVERFLOW, walk
 
 from fp16sim import scaling
 from fp16sim.scaling import (
     MindSporeAmpScaler,
     MindSporeCellScaler,
     MindSporeManagerScaler,
-    Observation,
     observe,
     unscale,
 )
 from fp16sim.scaling.numbers import float32
 
 RECORDED = Path(__file__).parents[1] / "golden" / "scalers" / "mindspore_manager.json"
-OVERFLOW, FINITE = Observation(overflow=True), Observation()
+walk = partial(walk, divisor=float32)
 KINDS = [MindSporeManagerScaler, MindSporeAmpScaler, MindSporeCellScaler]
-
-
-def walk(scaler, history):
-    scales = []
-    for letter in history:
-        used = scaler.scale
-        scaler, decision = scaler.update(OVERFLOW if letter == "o" else FINITE)
-        assert (decision.apply, decision.divide_by, decision.stop) == (letter == ".", float32(used), None)
-        scales.append(scaler.scale)
-    return scaler, scales
 
 
 def at(kind, scale, **options):

@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import pytest
+from fp16sim_scaler_traces import FINITE, walk
 
 from fp16sim import scaling
 from fp16sim.scaling import (
@@ -12,18 +13,6 @@ from fp16sim.scaling import (
     OpenSeq2SeqLogMaxScaler,
     observe,
 )
-
-OVERFLOW, FINITE = Observation(overflow=True), Observation()
-
-
-def walk(scaler, history):
-    scales = []
-    for letter in history:
-        used = scaler.scale
-        scaler, decision = scaler.update(OVERFLOW if letter == "o" else FINITE)
-        assert (decision.apply, decision.divide_by, decision.stop) == (letter == ".", used, None)
-        scales.append(scaler.scale)
-    return scaler, scales
 
 
 def feed(scaler, *peaks):
