@@ -394,6 +394,11 @@ def _restored(array: Array, requires_grad: bool, grad: Array | None, trainable: 
 def need_tensor(x: object) -> None:
     """Refuse an operand that is no tensor."""
     if not isinstance(x, Tensor):
+        if isinstance(x, np.ndarray) and x.dtype.kind in "iub":  # as `fit` hands on tokens
+            raise TypeError(
+                f"the input is an array of {x.dtype}: integers are tokens, for an Embedding, and other layers and "
+                "operations take tensors; pass x.astype(np.float32) to fit, and fs.Tensor(x) elsewhere"
+            )
         raise TypeError(
             f"the input is a {type(x).__name__}: layers and operations take tensors; pass fs.Tensor(x)"
         )

@@ -1,7 +1,26 @@
 """Loss scalers: the protocol, and one file for each family.
 
 A scaler is a frozen dataclass. Its `update` takes what a step observed and gives the next scaler and a
-decision.
+decision. ``fs.scaling.names()`` lists the scalers of this package, ``fs.scaling.make(name)`` makes one, and
+:class:`Scaler` says what one of your own needs. ``fs.fit`` uses them in its loop. In a loop of your own:
+
+>>> import fp16sim as fs
+>>> fs.manual_seed(0)
+>>> model, inputs, labels = fs.nn.Linear(2, 2), fs.Tensor([[0.0, 1.0], [1.0, 0.0]]), [0, 1]
+>>> optimizer, scaler = fs.optim.SGD(model.parameters(), lr=0.5), fs.scaling.make("torch", init_scale=2.0**20)
+>>> for step in range(3):
+...     with fs.autocast("mixed_float16"):
+...         loss = fs.nn.CrossEntropyLoss()(model(inputs), labels)
+...     model.zero_grad()
+...     fs.scaling.scale_loss(scaler, loss).backward()
+...     gradients = [parameter.grad for parameter in model.parameters()]
+...     scaler, decision = scaler.update(fs.scaling.observe(scaler, gradients))
+...     if decision.apply:
+...         optimizer.step([fs.scaling.unscale(gradient, decision) for gradient in gradients])
+...     print("moved" if decision.apply else "skipped", scaler.scale)
+skipped 524288.0
+skipped 262144.0
+moved 262144.0
 """
 
 from fp16sim.scaling.adaptive import AdaptiveScaler

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, overload, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -104,7 +104,29 @@ class Decision:
 
 @runtime_checkable
 class Scaler(Protocol):
-    """A loss-scaling algorithm as a value."""
+    """A loss-scaling algorithm as a value.
+
+    Needed are `scale` and `update`. `scale_loss` and `observe`, if a scaler has them, replace the functions of these
+    names. For a run to be saved (`save_to` of :func:`fp16sim.fit`), a scaler is a dataclass whose fields are numbers,
+    text, None, and tuples or dicts of those, or it has
+
+    - ``to_json()``, which gives its whole state as text, a JSON object, and
+    - ``from_state(state)``, a class method that makes a scaler from this object, without its entry ``"scaler"``.
+
+    With `name` and `options`, a tuple with names of fields, a run is resumed only if these are as they were; other
+    fields are state, and are restored.
+
+    Examples
+    --------
+    >>> @dataclass(frozen=True)
+    ... class Halving:
+    ...     scale: float = 1024.0
+    ...     def update(self, observation):
+    ...         decision = Decision(apply=not observation.overflowed, divide_by=self.scale)
+    ...         return Halving(self.scale / 2 if observation.overflowed else self.scale), decision
+    >>> isinstance(Halving(), Scaler), Halving().update(Observation(overflow=True))[0]
+    (True, Halving(scale=512.0))
+    """
 
     @property
     def scale(self) -> float | Mapping[str, float]:
@@ -179,12 +201,21 @@ _OVER = program_of(lambda gradient, scale: (gradient / scale,), 1, 1)
 _TIMES = program_of(lambda gradient, factor: (gradient * factor,), 1, 1)
 
 
-def unscale(gradient: Array, decision: Decision) -> Array:
+@overload
+def unscale(gradient: Array, decision: Decision) -> Array: ...
+
+
+@overload
+def unscale(gradient: None, decision: Decision) -> None: ...
+
+
+def unscale(gradient: Array | None, decision: Decision) -> Array | None:
     """Divide the scale out of a gradient, as the decision says.
 
     Parameters
     ----------
-    gradient : array of float16, bfloat16, float32 or float64
+    gradient : array of float16, bfloat16, float32 or float64, or None
+        None, for a parameter that the loss does not depend on, stays None.
     decision : Decision
         With one scale, not a mapping.
 
@@ -203,6 +234,8 @@ def unscale(gradient: Array, decision: Decision) -> Array:
     """
     if isinstance(decision.divide_by, Mapping):
         raise TypeError("a decision with a scale for each group: pass the scale of this gradient's group")
+    if gradient is None:
+        return None
     r, scale = Arithmetic(), np.float64(decision.divide_by)
     keeps = decision.dtype == "tensor" or gradient.dtype == np.float64
     with np.errstate(all="ignore"):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, is_dataclass
 from typing import Any, ClassVar, TypeVar
 
 from fp16sim.emulator.formats import nearest_name
 
-__all__ = ["SavedScaler", "check_number"]
+__all__ = ["SavedScaler", "check_number", "restored_scaler", "saved_scaler"]
 
 Kind = TypeVar("Kind", bound="SavedScaler")
 _NOT_FINITE = ("inf", "-inf", "nan")
@@ -42,8 +42,7 @@ class SavedScaler:
 
     def to_json(self) -> str:
         """Give the whole state as one JSON object; every float reads back to the same bits."""
-        state = {key: _plain(value) for key, value in asdict(self).items()}  # type: ignore[call-overload]
-        return json.dumps({"scaler": self.name, **state}, allow_nan=False)
+        return _as_json(self.name, self)
 
     @classmethod
     def from_state(cls: type[Kind], state: dict[str, Any]) -> Kind:
@@ -58,6 +57,57 @@ class SavedScaler:
                 f"the state of {cls.name} lacks {missing[0]!r}: pass the whole of what to_json wrote"
             )
         return cls(**{key: _read(value) for key, value in state.items()})
+
+
+def saved_scaler(scaler: Any) -> str:
+    """Give the state of a scaler as text: by its own ``to_json``, else the fields of a dataclass.
+
+    Raises
+    ------
+    TypeError
+        If it has neither, or :func:`restored_scaler` would not find the same scaler in the text.
+    """
+    kind = type(scaler).__name__
+    if hasattr(scaler, "to_json"):
+        if not hasattr(scaler, "from_state"):
+            raise TypeError(
+                f"a {kind} has to_json and no from_state, so the run cannot be resumed: define it, or leave out save_to"
+            )
+        text: str = scaler.to_json()
+        return text
+    remedy = "define to_json and from_state, make it a dataclass of numbers and text, or leave out save_to"
+    if not is_dataclass(scaler) or isinstance(scaler, type):
+        raise TypeError(f"a {kind} has no to_json, so the run cannot be saved: {remedy}")
+    try:
+        text = _as_json(kind, scaler)
+        same = _as_json(kind, restored_scaler(scaler, text)) == text
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"a {kind} cannot be saved ({error}): {remedy}") from error
+    if not same:
+        raise TypeError(f"a {kind} is another one when it is read back: {remedy}")
+    return text
+
+
+def restored_scaler(scaler: Any, text: str) -> Any:
+    """Make a scaler of the same class from what :func:`saved_scaler` wrote.
+
+    >>> from fp16sim.scaling.static import StaticScaler
+    >>> restored_scaler(StaticScaler(), saved_scaler(StaticScaler(8.0)))
+    StaticScaler(scale=8.0)
+    """
+    state = {key: value for key, value in json.loads(text).items() if key != "scaler"}
+    if hasattr(type(scaler), "from_state"):
+        return type(scaler).from_state(state)
+    made = {field.name for field in fields(scaler) if field.init}
+    restored = type(scaler)(**{key: _read(value) for key, value in state.items() if key in made})
+    for key in set(state) - made:
+        object.__setattr__(restored, key, _read(state[key]))
+    return restored
+
+
+def _as_json(name: str, scaler: Any) -> str:
+    state = {key: _plain(value) for key, value in asdict(scaler).items()}
+    return json.dumps({"scaler": name, **state}, allow_nan=False)
 
 
 def check_number(

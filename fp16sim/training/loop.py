@@ -15,8 +15,8 @@ import numpy as np
 from fp16sim.autograd.policy import Policy, as_policy
 from fp16sim.autograd.tensor import Tensor
 from fp16sim.nn import CrossEntropyLoss, Module
-from fp16sim.scaling.registry import as_scaler, from_json
-from fp16sim.scaling.state import check_number
+from fp16sim.scaling.registry import as_scaler
+from fp16sim.scaling.state import check_number, restored_scaler, saved_scaler
 from fp16sim.training.digest import digest, digest_of
 from fp16sim.training.files import prepare_folder
 from fp16sim.training.results import Step
@@ -165,7 +165,7 @@ class Loop:
             applied=self.applied,
             batches=len(self.history) * self._accumulate,
             last_batch=fingerprint(self._last_batch) if self.history else "",
-            scaler=self.scaler.to_json(),
+            scaler=saved_scaler(self.scaler),
             digest=digest(self.model, self.history),
             model=self.model.state_dict(),
             optimizer=self._optimizer.state_dict(),  # type: ignore[attr-defined]
@@ -175,16 +175,13 @@ class Loop:
 
     def _fixed_settings(self) -> dict[str, Any]:
         """Name everything in which a run that is taken up may not differ from the saved one."""
-        for owner, needs in (
-            (self.scaler, ("to_json",)),
-            (self._optimizer, ("state_dict", "load_state_dict")),
-        ):
-            for name in needs:
-                if not hasattr(owner, name):
-                    raise TypeError(
-                        f"a {type(owner).__name__} has no {name}, so the run cannot be saved: define it, or leave out "
-                        "save_to"
-                    )
+        saved_scaler(self.scaler)  # refused before the first step
+        for name in ("state_dict", "load_state_dict"):
+            if not hasattr(self._optimizer, name):
+                raise TypeError(
+                    f"a {type(self._optimizer).__name__} has no {name}, so the run cannot be saved: define it, or "
+                    "leave out save_to"
+                )
         policy = {
             f"policy {field.name}": _text(getattr(self.policy, field.name))
             for field in fields(Policy)
@@ -257,9 +254,7 @@ class Loop:
                 f"{folder / STATE_FILE} holds other weights or another history than the run of digest "
                 f"{saved.digest[:8]} had: take the file that the run wrote, or start the run again in another folder"
             )
-        read = getattr(type(self.scaler), "from_state", None)
-        state = json.loads(saved.scaler)
-        self.scaler = from_json(saved.scaler) if read is None else read(_without_name(state))
+        self.scaler = restored_scaler(self.scaler, saved.scaler)
         return saved
 
     def _check_schedule(self, saved: SavedRun) -> None:
@@ -273,10 +268,6 @@ class Loop:
                 f"{self._folder} was saved with a rate of {rate!r} at step {len(saved.history)}, and the schedule "
                 f"gives {rates[-1]!r}: pass the schedule of the saved run, or start another in another folder"
             )
-
-
-def _without_name(state: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in state.items() if key != "scaler"}
 
 
 def _readable(folder: Path) -> SavedRun | None:

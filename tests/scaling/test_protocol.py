@@ -110,3 +110,7 @@ def test_an_update_takes_an_observation(name):
 def test_overflow_by_group():
     assert Observation(overflow={"a": False, "b": True}).overflowed
     assert not Observation(overflow={"a": False}).overflowed
+
+
+def test_a_gradient_that_is_missing_stays_missing():
+    assert unscale(None, Decision(True, 8.0)) is None

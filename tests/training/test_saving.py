@@ -1,12 +1,13 @@
 """Saving and taking up: the same bits as without an interruption, and one line for every file that does not fit."""
 
 import json
+import math
 import os
 import signal
 import subprocess
 import sys
 import threading
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import ml_dtypes
@@ -536,6 +537,54 @@ def test_a_step_that_was_broken_off_is_not_saved(tmp_path):
     with pytest.raises(RuntimeError, match="step 5 was broken off inside"):
         loop.save()
     assert len(read_run(tmp_path).history) == 4
+
+
+@dataclass(frozen=True)
+class Halving:
+    """A scaler that is a dataclass and no more, with a tuple and an infinity in its state."""
+
+    scale: float = 2.0**24
+    seen: tuple[float, ...] = (math.inf,)
+    steps: int = field(default=0, init=False)
+
+    def update(self, observation):
+        scale = self.scale / 2 if observation.overflowed else self.scale
+        following = Halving(scale, (*self.seen, self.scale))
+        object.__setattr__(following, "steps", self.steps + 1)
+        return following, scaling.Decision(not observation.overflowed, self.scale)
+
+
+def test_a_dataclass_is_a_scaler_that_is_saved(tmp_path):
+    whole = trained(scaler=Halving())
+    stopped(tmp_path, 7, scaler=Halving())
+    again = trained(scaler=Halving(), save_to=tmp_path, resume=True)
+    assert again.digest == whole.digest
+    assert again.scaler == whole.scaler
+    assert again.scaler.steps == 20
+    assert again.scaler.scale < 2.0**24
+
+
+def test_scalers_that_would_not_be_read_back_are_refused_before_the_first_step(tmp_path):
+    @dataclass(frozen=True)
+    class Holding(Halving):
+        what: object = None
+
+    @dataclass(frozen=True)
+    class Doubling(Halving):
+        def __post_init__(self):
+            object.__setattr__(self, "scale", 2 * self.scale)
+
+    class Written(Halving):
+        def to_json(self):
+            return "{}"
+
+    for scaler, message in (
+        (Holding(what=object()), "a Holding cannot be saved .*define to_json"),
+        (Doubling(), "a Doubling is another one when it is read back"),
+        (Written(), "a Written has to_json and no from_state"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            trained(scaler=scaler, save_to=tmp_path)
 
 
 def test_what_cannot_be_saved_is_refused_before_the_first_step(tmp_path):

@@ -206,7 +206,12 @@ def _checked(
     """Give the labels in one axis, those to ignore as 0, and which ones count, None if all do."""
     need_tensor(values)
     _check_reduction(reduction)
-    array = np.asarray(labels.data if isinstance(labels, Tensor) else labels)
+    if isinstance(labels, Tensor):
+        raise TypeError(
+            f"{name} with labels in a {labels.dtype} tensor: labels are integers, which tensors do not hold; pass a "
+            "list or an array, such as [2, 0]"
+        )
+    array = np.asarray(labels)
     if values.ndim < 2 or array.shape != _places_of(values.shape) or not array.size:
         raise ValueError(
             f"{name} of logits {values.shape} and labels {array.shape}: pass (batch, classes, ...) and (batch, ...)"
