@@ -63,6 +63,12 @@ def checkpoint(function: Callable[..., Tensor], *inputs: Tensor) -> Tensor:
         The same bits as without checkpointing. So are the gradients, unless an input of the block is used several times
         inside it and again outside, or a parameter is shared with other blocks: their parts then meet in another order.
 
+    Notes
+    -----
+    The layers inside have no outputs on the tape that is kept, so the shares of a step that :func:`fp16sim.fit`
+    measures, and observers of it, leave them out. They are a part of the history: it, and the digest of the run, differ
+    from those without checkpointing, though all weights are the same. With ``measure=False`` both are the same.
+
     Examples
     --------
     >>> x = Tensor([1.0, 2.0], requires_grad=True)

@@ -119,7 +119,8 @@ class Policy:
         -------
         {"compute", "wide", "inside", "promote"}
             They are converted to `compute`; to `wide`; to `wide` and the result back to the format of the first; or to
-            the widest among them.
+            the widest among them. That is also the answer for a name that no list has, one that no operation has
+            included: lists name the exceptions only.
         """
         return self._rules.get(operation, "promote") if self.is_mixed else "compute"
 

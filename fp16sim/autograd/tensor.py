@@ -43,7 +43,7 @@ _recording: ContextVar[bool] = ContextVar("fp16sim_recording", default=True)
 
 @contextmanager
 def no_grad() -> Iterator[None]:
-    """Record no operations inside a ``with`` block.
+    """Record no operations inside a ``with`` block, or inside a function under ``@no_grad()``, with parentheses.
 
     >>> weight = Tensor([1.0], requires_grad=True)
     >>> with no_grad():
@@ -123,7 +123,10 @@ class Tensor(Operators):
     data : array_like
         Arrays of these dtypes are kept as they are, without a copy: changing such an array between forward and backward
         changes what gradients are computed from, so pass a copy of one that is reused. Anything else that is real
-        (integers, lists, Python numbers) is rounded to float32, once.
+        (integers, lists, Python numbers) is rounded to float32, once. NumPy makes float64 arrays unless it is told
+        otherwise: a tensor of ``np.ones(3)`` is float64, and stays so. Pass ``dtype="float32"`` for a parameter. Under
+        a mixed policy too, a float64 tensor makes elementwise operations on it float64, as in torch; products convert
+        it to the compute format, where torch's autocast leaves it and the product may then fail.
     requires_grad : bool
         Whether :meth:`backward` fills `grad`.
     dtype : str or dtype, optional

@@ -76,7 +76,8 @@ def fit(
         every step; a step that is skipped does not count (unless the scaler's `Decision.advance` says so).
     measure : bool
         Whether to measure what becomes of the gradients of activations, which takes another backward pass. Without,
-        the shares of each step are NaN and observers see no gradients.
+        the shares of each step are NaN and observers see no gradients. Layers inside of :func:`fp16sim.checkpoint`
+        are not measured, so that shares, and with them the digest, differ from those without checkpointing.
     save_to : path, optional
         The folder in which the state is saved after the last step, and when Ctrl-C stops the run (then after the step
         that it finds). A finished run that it holds is replaced, without a word, once this one is saved; an unfinished

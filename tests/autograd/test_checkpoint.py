@@ -11,6 +11,10 @@ from fp16sim.autograd.backward import gradients, saved_bytes
 from fp16sim.autograd.checkpoint import checkpoint, remembered
 from fp16sim.autograd.policy import Policy, autocast, current_policy
 from fp16sim.autograd.tensor import Tensor, no_grad
+from fp16sim.nn import Linear, Module
+from fp16sim.nn.random import manual_seed
+from fp16sim.optim import SGD
+from fp16sim.training.fit import fit
 
 
 def tensor(*shape, seed=0, dtype=np.float32, requires_grad=True):
@@ -365,3 +369,28 @@ def test_refusals():
 def test_a_block_gives_one_tensor(function):
     with pytest.raises(TypeError, match=r"a checkpointed function gave a .*: it gives one tensor"):
         checkpoint(function, Tensor([1.0], requires_grad=True))
+
+
+def test_what_is_inside_a_block_is_not_measured_and_weights_are_the_same():
+    class Net(Module):
+        def __init__(self, block):
+            self.first, self.second, self.block = Linear(2, 2), Linear(2, 2), block
+
+        def forward(self, x):
+            return self.second(self.block(lambda x: ops.relu(self.first(x)), x))
+
+    def run(block, measure):
+        manual_seed(0)
+        model, data = Net(block), [(np.float32([[1.0, 2.0], [3.0, -1.0]]), [0, 1])]
+        return fit(model, data, optimizer=SGD(model.parameters(), lr=0.5), steps=2, measure=measure)
+
+    def through(part, x):
+        return part(x)
+
+    kept, again = run(through, False), run(checkpoint, False)
+    assert kept.digest == again.digest
+    measured, less = run(through, True), run(checkpoint, True)
+    assert measured.digest != less.digest
+    for run_ in (again, measured, less):
+        for name, array in run_.model.state_dict().items():
+            assert array.tobytes() == kept.model.state_dict()[name].tobytes()

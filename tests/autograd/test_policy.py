@@ -151,3 +151,12 @@ def test_gradients_of_a_weight_that_is_used_twice_meet_in_the_narrow_format():
         total = sum((row @ w.reshape(1, 1) for row in rows), start=Tensor([[0.0]], dtype="float16"))
     total.backward()
     assert w.grad.dtype == np.float32
+
+
+def test_a_float64_tensor_stays_float64_between_the_products_of_a_mixed_policy():
+    weight = Tensor(np.ones(3), requires_grad=True)
+    x = Tensor(np.float16([1.0, 2.0, 3.0]))
+    with autocast("mixed_float16"):
+        assert (weight * x).dtype == np.float64
+        assert (weight.reshape(1, 3) @ x.reshape(3, 1)).dtype == np.float16
+    assert Tensor(np.ones(3), dtype="float32").dtype == np.float32
