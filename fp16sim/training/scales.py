@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Protocol
+
+import numpy as np
 
 from fp16sim.autograd.arithmetic import Array
 from fp16sim.autograd.tensor import Tensor
@@ -13,7 +16,7 @@ from fp16sim.scaling.protocol import Decision, Observation, observe, scale_loss,
 from fp16sim.training.layer_scales import Captured, LayerScales, has_layer_scales
 from fp16sim.training.unit_layers import UnitLayers, has_layer_factors
 
-__all__ = ["OneScale", "StepScales", "scales_of_step"]
+__all__ = ["OneScale", "StepScales", "check_scales", "scales_of_step"]
 
 
 class StepScales(Protocol):
@@ -95,6 +98,28 @@ class UnitScale(OneScale):
         self._layers.release()
 
 
+def check_scales(what: str, scales: Any) -> None:
+    """Refuse a scale, or one of a mapping of them, that is no number, NaN or negative.
+
+    Zero and infinity are what some scalers end at.
+
+    >>> check_scales("the scale", -8)
+    Traceback (most recent call last):
+    ...
+    ValueError: the scale is -8: a scale is a number above 0; give one, such as 1024.0
+    """
+    for group, scale in scales.items() if isinstance(scales, Mapping) else [("", scales)]:
+        number = math.nan
+        if not isinstance(scale, (str, bytes, bool, np.bool_)):
+            with suppress(TypeError, ValueError):
+                number = float(scale)
+        if not number >= 0:
+            of = f" for {group!r}" if group else ""
+            raise ValueError(
+                f"{what}{of} is {scale!r}: a scale is a number above 0; give one, such as 1024.0"
+            )
+
+
 def scales_of_step(model: Module, scaler: Any) -> StepScales:
     """Choose by what the scaler has: factors of layers, scales of layers, or one scale.
 
@@ -103,6 +128,7 @@ def scales_of_step(model: Module, scaler: Any) -> StepScales:
     >>> [type(scales_of_step(Linear(2, 2), make(name))).__name__ for name in ("static", "adaptive", "unit")]
     ['OneScale', 'LayerScales', 'UnitScale']
     """
+    check_scales(f"the scale of {type(scaler).__name__}", scaler.scale)
     if has_layer_factors(scaler):
         return UnitScale(model, scaler)
     return LayerScales(model, scaler) if has_layer_scales(scaler) else OneScale(scaler)

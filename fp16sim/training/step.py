@@ -14,12 +14,13 @@ from fp16sim.autograd.policy import Policy, autocast
 from fp16sim.autograd.tensor import Tensor
 from fp16sim.nn import Module
 from fp16sim.optim import accumulate, clip_grad_norm, clip_grad_value
-from fp16sim.scaling.protocol import Decision, Observation
+from fp16sim.scaling.protocol import Decision, Observation, Scaler
+from fp16sim.scaling.registry import as_scaler
 from fp16sim.training.data.source import check_finite
 from fp16sim.training.evaluation import model_inputs
 from fp16sim.training.measuring import UNMEASURED, Outputs, shares_of
 from fp16sim.training.results import Step
-from fp16sim.training.scales import scales_of_step
+from fp16sim.training.scales import check_scales, scales_of_step
 
 __all__ = ["Observed", "Observer", "Optimizer", "Taken", "check_batch_values", "train_step"]
 
@@ -110,7 +111,13 @@ def train_step(
     ------
     RuntimeError
         If the decision of the scaler holds a reason to stop.
+    TypeError
+        If `scaler` is none: an object with only `scale` and `update` is valid. If its `update` gives anything but
+        the next scaler and a :class:`~fp16sim.scaling.protocol.Decision`.
+    ValueError
+        If a scale is no number, NaN or negative.
     """
+    scaler = as_scaler(scaler)
     scales, parameters = scales_of_step(model, scaler), optimizer.parameters
     outputs = Outputs({}, {})
     moves: list[Array | None] | None = None
@@ -164,10 +171,32 @@ def train_step(
 
 
 def _decided(scaler: Any, observation: Observation, number: int) -> tuple[Any, Decision]:
-    following, decision = scaler.update(observation)
+    given, kind = scaler.update(observation), type(scaler).__name__
+    if not (isinstance(given, tuple) and len(given) == 2):
+        raise TypeError(f"{kind}.update gave {_short(given)}: {_UPDATE}")
+    following, decision = given
+    if not isinstance(decision, Decision):
+        raise TypeError(f"{kind}.update gave {_short(decision)} as its decision: {_UPDATE}")
+    if not isinstance(following, Scaler):
+        raise TypeError(f"{kind}.update gave {_short(following)} as the next scaler: {_UPDATE}")
+    check_scales(f"divide_by of the decision of {kind}", decision.divide_by)
     if decision.stop:
         raise RuntimeError(f"the scaler stopped at step {number}: {decision.stop}")
     return following, decision
+
+
+_UPDATE = (
+    "a scaler gives the next one and a decision; return self, "
+    "fs.scaling.Decision(apply=not observation.overflowed, divide_by=self.scale)"
+)
+
+
+def _short(value: Any) -> str:
+    return (
+        repr(value)
+        if isinstance(value, (bool, int, float, str)) or value is None
+        else f"a {type(value).__name__}"
+    )
 
 
 def check_batch_values(inputs: Any, number: int) -> None:

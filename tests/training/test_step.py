@@ -342,3 +342,91 @@ def test_unscaling_keeps_float64_and_rounds_the_factor_to_the_format():
     found = scaling.unscale(narrow, scaling.Decision(True, 3.0, dtype="tensor"))
     factor = round_array(np.float64([1 / 3]), "bfloat16")
     assert found.tobytes() == Arithmetic().multiply(narrow, factor).tobytes()
+
+
+# --- scalers of one's own
+
+
+class Own:
+    """A scaler with what a scaler needs: a scale, and an update that gives what it was made with."""
+
+    def __init__(self, scale=8.0, gives=None):
+        self.scale, self.gives = scale, gives
+
+    def update(self, observation):
+        decision = scaling.Decision(apply=not observation.overflowed, divide_by=8.0)
+        return (self, decision) if self.gives is None else self.gives(self, decision)
+
+
+def test_an_object_with_only_a_scale_and_update_is_a_scaler():
+    own, gradients_of_own = taken(small(), DATA.at(0), scaler=Own())
+    static, gradients_of_static = taken(small(), DATA.at(0), scaler="static,scale=8")
+    assert own.step == static.step
+    assert bits(gradients_of_own) == bits(gradients_of_static)
+
+
+@pytest.mark.parametrize("scale", [0.0, math.inf, np.float32(8.0), np.array(8), 8])
+def test_scales_that_can_be(scale):
+    assert taken(small(), DATA.at(0), scaler=Own(scale))[0].step.scale == float(scale)
+
+
+@pytest.mark.parametrize("scale", [-8.0, math.nan, "8", True, None, np.float64(-1), np.ones(2), [8.0]])
+def test_a_scale_that_cannot_be(scale):
+    with pytest.raises(
+        ValueError, match=r"^the scale of Own is .*: a scale is a number above 0; give one, such as"
+    ):
+        taken(small(), DATA.at(0), scaler=Own(scale))
+
+
+def test_a_scale_of_a_layer_that_cannot_be():
+    with pytest.raises(ValueError, match=r"^the scale of Own for 'b' is -1.0: a scale is a number above 0"):
+        taken(small(), DATA.at(0), scaler=Own({"a": 2.0, "b": -1.0}))
+
+
+@pytest.mark.parametrize(
+    ("gives", "says"),
+    [
+        (
+            lambda own, decision: (),
+            r"Own.update gave a tuple: a scaler gives the next one and a decision; return self, ",
+        ),
+        (lambda own, decision: own, "Own.update gave a Own: "),
+        (lambda own, decision: True, "Own.update gave True: "),
+        (lambda own, decision: [own, decision], "Own.update gave a list: "),
+        (lambda own, decision: (own, True), "Own.update gave True as its decision: "),
+        (lambda own, decision: (own, None), "Own.update gave None as its decision: "),
+        (lambda own, decision: (None, decision), "Own.update gave None as the next scaler: "),
+        (lambda own, decision: (8.0, decision), "Own.update gave 8.0 as the next scaler: "),
+    ],
+)
+def test_an_update_that_gives_something_else(gives, says):
+    with pytest.raises(TypeError, match=says) as caught:
+        taken(small(), DATA.at(0), scaler=Own(gives=gives))
+    assert str(caught.value).count("\n") == 0
+
+
+def test_an_update_without_a_return():
+    class Silent(Own):
+        def update(self, observation):
+            pass
+
+    with pytest.raises(
+        TypeError, match=r"Silent.update gave None: .*fs.scaling.Decision\(apply=not observation"
+    ):
+        taken(small(), DATA.at(0), scaler=Silent())
+
+
+@pytest.mark.parametrize("divide_by", [-8.0, math.nan, "8", None])
+def test_a_decision_that_cannot_divide(divide_by):
+    def gives(own, decision):
+        return own, scaling.Decision(apply=True, divide_by=divide_by)
+
+    with pytest.raises(ValueError, match=r"^divide_by of the decision of Own is "):
+        taken(small(), DATA.at(0), scaler=Own(gives=gives))
+
+
+def test_what_is_no_scaler_at_all():
+    with pytest.raises(
+        TypeError, match=r"8\.0 is no scaler: pass text such as 'static,scale=8.0', or an object"
+    ):
+        taken(small(), DATA.at(0), scaler=8.0)
