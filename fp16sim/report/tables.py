@@ -1,13 +1,13 @@
-"""The table of a comparison, as plain text and as HTML, and the sentences around it."""
+"""The table of a comparison, and the sentences around it."""
 
 from __future__ import annotations
 
-import html
 import math
 import re
 from collections.abc import Sequence
 
 from fp16sim.training.results import RunResult
+from fp16sim.training.tables import html_table, power_of_two, text_table
 
 __all__ = [
     "ACCURACY_NOTE",
@@ -49,20 +49,6 @@ def percent(share: float) -> str:
     return f"{100 * share:.1f}%" if math.isfinite(share) else "-"
 
 
-def power_of_two(scale: float) -> str:
-    """Write a scale: in full up to 65536, a larger or smaller power of two as such.
-
-    >>> power_of_two(8.0), power_of_two(2.0**33), power_of_two(2.0**-17), power_of_two(100.5)
-    ('8', '2^33', '2^-17', '100.5')
-    """
-    if not math.isfinite(scale):
-        return str(scale)
-    mantissa, exponent = math.frexp(scale)
-    if mantissa == 0.5 and not 1 <= scale <= 65536:
-        return f"2^{exponent - 1}"
-    return f"{scale:.10g}"
-
-
 def superscript(text: str) -> str:
     """Raise the exponents of powers of two, for pages and pictures.
 
@@ -92,40 +78,6 @@ def rows(results: Sequence[RunResult]) -> list[tuple[str, ...]]:
 
 def _after_float16(result: RunResult) -> tuple[str, str, str]:
     return percent(result.shares.flushed), percent(result.shares.survive), power_of_two(result.final_scale)
-
-
-def text_table(header: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
-    """Align columns: the first to the left, the others to the right.
-
-    >>> print(text_table(("run", "accuracy"), [("float32", "97.5%"), ("unscaled", "9.1%")]))
-    run       accuracy
-    --------  --------
-    float32      97.5%
-    unscaled      9.1%
-    """
-    widths = [max(len(row[column]) for row in [header, *cells]) for column in range(len(header))]
-    lines = [
-        "  ".join(
-            cell.rjust(width) if column else cell.ljust(width) for column, (cell, width) in enumerate(pairs)
-        )
-        for pairs in (
-            zip(row, widths, strict=True) for row in [header, ["-" * width for width in widths], *cells]
-        )
-    ]
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def html_table(header: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
-    """Give the same as an HTML table, every cell escaped.
-
-    >>> html_table(("run",), [("<b>",)])
-    '<table><thead><tr><th>run</th></tr></thead><tbody><tr><td>&lt;b&gt;</td></tr></tbody></table>'
-    """
-    head = "".join(f"<th>{html.escape(cell)}</th>" for cell in header)
-    body = "".join(
-        "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in cells
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
 def factor_note(loss_factor: float) -> str:

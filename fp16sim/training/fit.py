@@ -110,6 +110,10 @@ def fit(
     ...           optimizer=SGD(model.parameters(), lr=0.1), steps=3)
     >>> [step.applied for step in run.history]
     [True, True, True]
+    >>> print(run)
+    steps  applied  skipped  first loss  last loss  final scale        digest
+    -----  -------  -------  ----------  ---------  -----------  ------------
+    3            3        0     2.75289    2.35752         1024  defe49e6994d
     """
     loop = fit_steps(
         model,

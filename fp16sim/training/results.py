@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from fp16sim.recording.histogram import Histogram, Shares
+from fp16sim.training.tables import html_table, power_of_two, text_table
 
 __all__ = ["Run", "RunResult", "RunSpec", "Step", "plain", "results_from_json", "results_to_json"]
 
@@ -47,9 +48,9 @@ class Step:
     survive: float
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Run:
-    """What :func:`fp16sim.training.fit.fit` returns.
+    """What :func:`fp16sim.training.fit.fit` returns. It prints as a short table, and shows as one in a notebook.
 
     Attributes
     ----------
@@ -66,6 +67,64 @@ class Run:
     digest: str
     model: Any
     scaler: Any
+
+    def __str__(self) -> str:
+        return text_table(_RUN_HEADER, [self._cells()])
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return html_table(_RUN_HEADER, [self._cells()])
+
+    def _cells(self) -> tuple[str, ...]:
+        taken = len(self.history)
+        applied = sum(step.applied for step in self.history)
+        ends = [f"{step.loss:.6g}" for step in (*self.history[:1], *self.history[-1:])] or ["-", "-"]
+        scale = self.scaler.scale
+        if isinstance(scale, Mapping):  # of layers: the last that the loss had
+            scale = self.history[-1].scale if self.history else math.nan
+        counts = str(taken), str(applied), str(taken - applied)
+        return *counts, *ends, power_of_two(float(scale)), self.digest[:12]
+
+    def table(self, every: int = 1) -> str:
+        """Give the steps as text: the first, every so many after it, and the last.
+
+        Parameters
+        ----------
+        every : int
+
+        Raises
+        ------
+        ValueError
+            If `every` is no positive integer.
+
+        Examples
+        --------
+        >>> steps = [Step(n, 2.0 / n, 1024.0, n != 2, n == 2, 0.0, 0.0, 1.0) for n in range(1, 7)]
+        >>> print(Run(tuple(steps), "ab", None, None).table(every=4))
+        step      loss  scale  applied  overflow
+        ----  --------  -----  -------  --------
+        1            2   1024      yes        no
+        5          0.4   1024      yes        no
+        6     0.333333   1024      yes        no
+        """
+        if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+            raise ValueError(f"every={every!r}: the table has every so many steps; pass a positive integer")
+        rows = [
+            (
+                str(step.step),
+                f"{step.loss:.6g}",
+                power_of_two(step.scale),
+                "yes" if step.applied else "no",
+                "yes" if step.overflow else "no",
+            )
+            for place, step in enumerate(self.history)
+            if place % every == 0 or place == len(self.history) - 1
+        ]
+        return text_table(("step", "loss", "scale", "applied", "overflow"), rows)
+
+
+_RUN_HEADER = ("steps", "applied", "skipped", "first loss", "last loss", "final scale", "digest")
 
 
 @dataclass(frozen=True)
