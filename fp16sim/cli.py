@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import signal
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -63,6 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         code = _run(list(sys.argv[1:] if argv is None else argv))
         write_out("")
+        if argv is None:  # all is done and printed: a Ctrl-C while the process ends has nothing to interrupt
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         return code
     except BrokenPipeError:
         # The reader of a pipe, such as `head`, has seen enough.

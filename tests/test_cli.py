@@ -19,7 +19,7 @@ from fp16sim_samples import four_runs
 import fp16sim
 from fp16sim.autograd.policy import Policy
 from fp16sim.cli import main
-from fp16sim.commands import train
+from fp16sim.commands import model_runs, train
 from fp16sim.commands.asked_runs import asked_runs, slow_products
 from fp16sim.commands.progress import Progress
 from fp16sim.emulator.datapath import DATAPATHS
@@ -867,11 +867,15 @@ def test_an_interrupted_and_a_killed_command_go_on_with_the_same_bits(
     else:
         assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGKILL, "", "")
         resuming = [*words, "--resume"]
-    assert len(read_run(folder).history) == (4 if name == "SIGINT" else 3)
+    taken = 4 if name == "SIGINT" else 3
+    assert len(read_run(folder).history) == taken
 
     assert main(words) == 2
     assert f"{folder} was saved at step" in one_line(capsys)
-    assert main(["compare", "run", "run", "--quiet"]) == 0
+    assert main(["compare", "run", "run"]) == 0
+    first, second = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"float32-none: the same bits: 6 steps, digest \S+", first)
+    assert re.fullmatch(rf"\S+2\^24: the same bits: {taken} of 6 steps, digest \S+", second)
 
     assert main([*resuming, *(["--quiet"] if "--quiet" not in resuming else [])]) == 0
     resumed = table(capsys)
@@ -879,6 +883,59 @@ def test_an_interrupted_and_a_killed_command_go_on_with_the_same_bits(
     assert table(capsys) == resumed
     assert main(["compare", "run", "whole"]) == 0
     assert capsys.readouterr().out.count("the same bits: 6 steps, digest ") == 2
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGINT is a POSIX signal")
+def test_a_run_that_was_not_begun_leaves_no_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Interrupting(Progress):
+        def step(self, name: str, step: Any, steps: int) -> None:
+            if name.startswith("mixed_float16") and step.step == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    out = tmp_path / "run"
+    policies = [word for name in ("float32", "mixed_float16", "float16") for word in ("--policy", name)]
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(model_runs, "Progress", Interrupting)
+            assert main([*MLP, *policies, "--out", str(out)]) == 1
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert sorted(path.name for path in out.iterdir()) == [
+        "float32-none",
+        "mixed_float16-torch",
+        "results.json",
+    ]
+    capsys.readouterr()
+    whole = str(tmp_path / "whole")
+    assert main([*MLP, "--policy", "mixed_float16", "--out", whole]) == 0
+    capsys.readouterr()
+    assert main(["compare", str(out / "mixed_float16-torch"), whole]) == 1
+    assert capsys.readouterr().out == (
+        "mixed_float16-torch: the same for 2 steps, but one has 2 steps and the other 6 "
+        "(not finished: 2 of 6 steps, and 6 steps)\n"
+    )
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="SIGINT is a POSIX signal")
+def test_ctrl_c_after_the_results_are_printed_changes_nothing(tmp_path: Path) -> None:
+    # The process sends itself SIGINT while it ends.
+    code = """
+import atexit, os, signal, sys
+from fp16sim.cli import main
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+atexit.register(os.kill, os.getpid(), signal.SIGINT)
+sys.exit(main())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, "explain", "1"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("1.0 in binary16")
 
 
 def test_progress_of_a_model_goes_to_stderr(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

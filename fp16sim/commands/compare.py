@@ -46,13 +46,15 @@ def run(args: argparse.Namespace) -> int:
             found.append({"run": name, "same": False, "step": None, "says": f"not in {place}"})
             continue
         parted = difference(one, other)
-        same = f"the same bits: {len(one.history)} steps, digest {one.digest}"
+        says = str(parted) if parted is not None else f"the same bits: {_taken(one)}, digest {one.digest}"
+        if (parted is not None or one.steps != other.steps) and not (one.finished and other.finished):
+            says += f" (not finished: {_taken(one)}, and {_taken(other)})"
         found.append(
             {
                 "run": name,
                 "same": parted is None,
                 "step": None if parted is None else parted.step,
-                "says": same if parted is None else str(parted),
+                "says": says,
             }
         )
     if args.json:
@@ -60,6 +62,11 @@ def run(args: argparse.Namespace) -> int:
     elif not args.quiet:
         write_out("".join(f"{each['run']}: {each['says']}\n" for each in found))
     return 0 if all(each["same"] for each in found) else 1
+
+
+def _taken(run: SavedRun) -> str:
+    """Say how many steps a run has taken, and of how many if it is not finished."""
+    return f"{len(run.history)} steps" if run.finished else f"{len(run.history)} of {run.steps} steps"
 
 
 def _pairs(first: Path, second: Path) -> dict[str, tuple[Path | None, Path | None]]:
