@@ -956,6 +956,7 @@ def test_other_settings_are_refused_on_resumption(tmp_path: Path, capsys: pytest
         (["--datapath", "a100"], "holds no saved run (mixed_float16-a100-torch)"),
         (["--seed", "1"], "batch 5 of the data is not what the run in"),
         (["--steps", "5"], "was saved at step 6, and steps=5"),
+        (["--seed", "1", "--steps", "5"], "the same data in the same order (the same seed)"),
     ):
         assert main([*words, "--resume", *more]) == 2
         assert says in one_line(capsys)

@@ -230,11 +230,7 @@ class Loop:
         saved = read_run(folder)
         check_settings(saved.settings, self._settings, folder)
         taken = len(saved.history)
-        if taken > self._steps:
-            raise ValueError(
-                f"{folder} was saved at step {taken}, and steps={self._steps}: ask for {taken} steps or more"
-            )
-        if taken:
+        if taken:  # other data are another run, which more steps would not make this one
             self._batches = _from(self._data, saved.batches - 1)
             self._last_batch = _pair(next(self._batches), saved.batches - 1)
             if fingerprint(self._last_batch) != saved.last_batch:
@@ -243,6 +239,10 @@ class Loop:
                     "same data in the same order (the same seed)"
                 )
             self._check_schedule(saved)
+        if taken > self._steps:
+            raise ValueError(
+                f"{folder} was saved at step {taken}, and steps={self._steps}: ask for {taken} steps or more"
+            )
         try:
             self.model.check_state(saved.model)
             getattr(self._optimizer, "check_state", lambda state: None)(saved.optimizer)
