@@ -181,7 +181,7 @@ def _look_into(folder: Path, runs: Sequence[AskedRun], resume: bool) -> list[str
         remarks.append(f"{folder} keeps other runs too, which results.json will not list: {', '.join(stale)}")
     slow = dict.fromkeys(filter(None, (slow_products(run.policy) for run in runs)))
     remarks += [
-        f"no fast kernel multiplies {what}: steps take some hundred times longer than on datapath float32"
+        f"no fast kernel multiplies {what}: products take hundreds of times longer than on datapath float32"
         for what in slow
     ]
     return remarks
