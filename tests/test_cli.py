@@ -695,7 +695,7 @@ def test_what_takes_long_is_said_before_it_begins(
     assert main([*words, "--out", str(tmp_path / "run")]) == 1
     first, last = capsys.readouterr().err.splitlines()
     assert first.startswith(
-        "no fast kernel multiplies bfloat16 operands on a100: steps take some hundred times"
+        "no fast kernel multiplies bfloat16 operands on a100: products take hundreds of times"
     )
     assert last == "fp16sim: mixed_bfloat16 a100 none: begun"
 
