@@ -11,7 +11,7 @@ __all__ = ["check_entries"]
 
 
 def check_entries(state: Mapping[str, Any], entries: tuple[str, ...], what: str, source: str) -> None:
-    """Refuse a saved state with unknown or missing entries.
+    """Refuse a saved state with unknown or missing entries, or with text where numbers stand.
 
     Parameters
     ----------
@@ -34,3 +34,7 @@ def check_entries(state: Mapping[str, Any], entries: tuple[str, ...], what: str,
     for key in entries:
         if key not in state:
             raise ValueError(f"a {what} state without {key!r}: pass all of {source}")
+        if state[key] is None or isinstance(state[key], (str, bytes)):
+            raise ValueError(
+                f"{key}={state[key]!r} in a {what} state: a number stands there; pass all of {source}"
+            )

@@ -56,7 +56,14 @@ class SavedScaler:
             raise ValueError(
                 f"the state of {cls.name} lacks {missing[0]!r}: pass the whole of what to_json wrote"
             )
-        return cls(**{key: _read(value) for key, value in state.items()})
+        values = {key: _read(value) for key, value in state.items()}
+        for key, value in values.items():
+            if not _is_of(str(known[key].type), value):
+                shown = repr(value) if len(str(value)) < 60 else f"a {type(value).__name__}"
+                raise ValueError(
+                    f"{key}={shown} in a state of {cls.name}: its type is {known[key].type}; pass what to_json wrote"
+                )
+        return cls(**values)
 
 
 def saved_scaler(scaler: Any) -> str:
@@ -122,6 +129,25 @@ def check_number(
         bounds = [f"above {above:g}"] * (above > -math.inf) + [f"below {below:g}"] * (below < math.inf)
         shown = f"an integer of {value.bit_length()} bits" if huge else repr(value)
         raise ValueError(f"{name}={shown}: it must be {' '.join([need, ' and '.join(bounds)]).strip()}")
+
+
+def _is_of(kind: str, value: Any) -> bool:
+    """Whether a value is what an annotation says; of annotations that no scaler here has, it always is."""
+    if kind.endswith(" | None"):
+        return value is None or _is_of(kind.removesuffix(" | None"), value)
+    if kind.startswith("Mapping[str, "):
+        inner = kind.removeprefix("Mapping[str, ")[:-1]
+        return isinstance(value, Mapping) and all(_is_of(inner, part) for part in value.values())
+    if kind.startswith("tuple["):
+        inner = kind.removeprefix("tuple[").removesuffix(", ...]")
+        return isinstance(value, tuple) and all(_is_of(inner, part) for part in value)
+    if kind in ("int", "float"):
+        number = isinstance(value, int) or (kind == "float" and isinstance(value, float))
+        huge = kind == "float" and isinstance(value, int) and _is_beyond_float64(value)
+        return number and not isinstance(value, bool) and not huge
+    if kind == "bool":
+        return isinstance(value, (bool, int)) and value in (0, 1)
+    return kind != "str" or isinstance(value, str)
 
 
 def _is_beyond_float64(value: int) -> bool:

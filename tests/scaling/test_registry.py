@@ -115,6 +115,29 @@ def test_bad_json(text, message):
         scaling.from_json(text)
 
 
+@pytest.mark.parametrize("name", scaling.names())
+def test_a_state_with_a_value_of_another_type_is_refused(name):
+    """At once, not at the first update."""
+    state = json.loads(scaling.make(name).to_json())
+    for key in state.keys() - {"scaler", "fp8_format", "amax_compute_algo"}:
+        for wrong in ("many", [1, {}], {"a": "b"}):
+            with pytest.raises(ValueError, match=rf"^{key}=.* in a state of {name}: its type is ") as caught:
+                scaling.from_json(json.dumps({**state, key: wrong}))
+            assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("name", "key", "value"), [
+    ("torch", "growth_tracker", 1.0), ("torch", "growth_tracker", True), ("torch", "scale", None),
+    ("torch", "scale", 10**400), ("apex", "unskipped", None), ("deepspeed", "consecutive_hysteresis", 2),
+    ("delayed", "scales", 1), ("delayed", "amax_history", {"x": [1.0, "o"]}), ("delayed", "fp8_format", 4),
+    ("fairscale_layerwise", "growth_trackers", {"0": 0.5}),
+])  # fmt: skip
+def test_types_of_a_state(name, key, value):
+    state = json.loads(scaling.make(name).to_json())
+    with pytest.raises(ValueError, match=f"^{key}="):
+        scaling.from_json(json.dumps({**state, key: value}))
+
+
 def test_a_scaler_is_anything_with_scale_and_update():
     class Halving:
         scale = 4.0
