@@ -371,6 +371,16 @@ def test_an_earlier_report_does_not_stay_beside_new_results(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["mine.png", "results.json"]
 
 
+def test_that_earlier_results_are_replaced_is_said(
+    quick: None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", "--out", str(tmp_path), "--no-report"]
+    assert main(words) == 0
+    assert "replacing" not in capsys.readouterr().err
+    assert main(words) == 0
+    assert capsys.readouterr().err.startswith(f"replacing the results in {tmp_path}, once the first run is ")
+
+
 def test_a_comparison_without_results_leaves_the_earlier_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
