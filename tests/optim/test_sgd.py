@@ -84,12 +84,20 @@ def test_a_step_makes_new_arrays():
         ({"lr": float("nan")}, "lr=nan"),
         ({"lr": 0.1, "momentum": 1.0}, "momentum=1.0"),
         ({"lr": 0.1, "parameters": []}, "model.parameters"),
+        ({"lr": 0.1, "parameters": [Tensor([1.0])]}, "no parameter takes a gradient: .*requires_grad=True"),
     ],
 )
 def test_refusals(arguments, message):
     parameters = arguments.pop("parameters", [Tensor([1.0], requires_grad=True)])
     with pytest.raises(ValueError, match=message):
         SGD(parameters, **arguments)
+
+
+def test_a_frozen_parameter_does_not_move():
+    frozen, free = Tensor([1.0]), Tensor([1.0], requires_grad=True)
+    (frozen * free).sum().backward()
+    SGD([frozen, free], lr=0.5, weight_decay=0.5).step()
+    assert (frozen.item(), free.item()) == (1.0, 0.25)
 
 
 def test_one_gradient_for_each_parameter():
