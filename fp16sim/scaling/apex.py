@@ -143,7 +143,9 @@ class ApexFp16UtilsScaler(SavedScaler):
     by 1/scale, rounded to float32; the loss is scaled in float32. A skip leaves the optimizer as it was; the
     checkpoint holds the whole object.
 
-    Violates: 4 (from 2^1023 with a window of 1, ``.``), 7 (from .25, ``o`` gives 1).
+    Violates: 1 (made with 2^-128 or less, ``.``: the float32 reciprocal is infinite and is applied), 3 (at 1 overflows
+    are skipped for ever; no way out of infinity), 4 (from 2^1023 with a window of 1, ``.``), 7 (from .25, ``o`` gives
+    1). With an initial scale or a factor that is no power of two also 8.
 
     Examples
     --------

@@ -44,8 +44,8 @@ class ChainerScaler(SavedScaler):
     the scale that multiplied the loss. A skip leaves the parameters alone, but the optimizer's count of steps `t`
     advances. Nothing of this is saved with the optimizer.
 
-    Violates: 8 (``o.``: the scale is no power of two; neither is the top, 65504), 10 (nothing is saved), 15 (a skip
-    advances `t`).
+    Violates: 3 (at 1 overflows are skipped for ever), 8 (``o.``: the scale is no power of two; neither is the top,
+    65504), 10 (nothing is saved), 15 (a skip advances `t`).
 
     Examples
     --------

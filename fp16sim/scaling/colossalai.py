@@ -52,10 +52,11 @@ class ColossalAIScaler(SavedScaler):
     ``state_dict`` holds the scale, the factors and the hysteresis: `growth_step` and `hysteresis_step` of the scaler
     that loads it stay what they are, which is 0 in a new one, and the bounds and the interval are its own.
 
-    Violates: 2 (with an interval of 1, ``.``), 8 (other factors or bounds than powers of two), 10 (both counters are
-    lost: ``o``, a restart, ``o`` keeps the scale), 12 (``o.o`` counts as two overflows in a row). Without a minimum,
-    None or 0, also 1 (at 2^-128 or less, ``.``: the float32 reciprocal is infinite and is applied), 3 and 5 (from
-    2^-149 with a hysteresis of 1, ``o``); without a maximum 4 (from 2^127 with an interval of 1, ``.``).
+    Violates: 2 (with an interval of 1, ``.``), 3 (at the minimum overflows are skipped for ever), 8 (other factors or
+    bounds than powers of two), 10 (both counters are lost: ``o``, a restart, ``o`` keeps the scale), 12 (``o.o`` counts
+    as two overflows in a row). Without a minimum also 1 (at 2^-128 or less, ``.``: the float32 reciprocal is infinite
+    and is applied) and 5 (from 2^-149 with a hysteresis of 1, ``o``); without a maximum 4 (from 2^127 with an interval
+    of 1, ``.``).
 
     Examples
     --------

@@ -83,11 +83,11 @@ class DeepSpeedScaler(SavedScaler):
     A skip leaves optimizer and schedule alone. The stop at the minimum comes before anything is counted: iteration,
     last overflow and hysteresis stay. DeepSpeed pickles the whole object into its checkpoint, so nothing is lost.
 
-    Violates: 1 (from 2^-128 or less, ``.``: the float32 reciprocal is infinite and is applied), 2 (with a window of
-    1, ``..``), 3 (with a hysteresis of 0, ``oooooooo`` moves nothing; with consecutive_hysteresis, ``o.o.o.``
-    neither; at infinity every step overflows for ever), 4 (no maximum: infinite in the end with a window of 1 and
-    ``.`` only), 7 (from .5 with a hysteresis of 1, ``o`` gives 1), 8 (with a minimum of 3), 9 (the first growth takes
-    W + 1 finite steps), 12 (``o.o`` counts as two overflows in a row).
+    Violates: 1 (from 2^-128 or less, ``.``: the float32 reciprocal is infinite and is applied), 2 (with a window of 1,
+    ``..``), 3 (with a hysteresis of 0, ``oooooooo`` moves nothing; with consecutive_hysteresis, ``o.o.o.`` neither; at
+    infinity every step overflows for ever), 4 (no maximum: infinite in the end with a window of 1 and ``.`` only), 7
+    (from .5 with a hysteresis of 1, ``o`` gives 1), 8 (with a minimum of 3), 9 (the first growth takes W + 1 finite
+    steps), 12 (``o.o`` counts as two overflows in a row).
 
     Examples
     --------
@@ -237,10 +237,10 @@ class DeepSpeedUnfusedScaler(SavedScaler):
     sum of their squares, which float32 must hold, and multiplied in float32 by the reciprocal. At the minimum overflows
     are skipped for ever without a word (DeepSpeed#1599). The saved state lacks the minimum.
 
-    Violates: 1 (from 2^-128 or less, ``.``: the float32 reciprocal is infinite and is applied), 2 (with a window of
-    1, ``..``), 3 (at infinity every step overflows for ever), 4 (no maximum: infinite in the end with a window of 1
-    and ``.`` only), 7 (from .5, ``o`` gives 1), 8 (with a minimum of 3), 9 (the first growth takes W + 1 finite
-    steps), 10 (the minimum is not saved).
+    Violates: 1 (from 2^-128 or less, ``.``: the float32 reciprocal is infinite and is applied), 2 (with a window of 1,
+    ``..``), 3 (at the minimum overflows are skipped for ever; at infinity every step overflows), 4 (no maximum:
+    infinite in the end with a window of 1 and ``.`` only), 7 (from .5, ``o`` gives 1), 8 (with a minimum of 3), 9 (the
+    first growth takes W + 1 finite steps), 10 (the minimum is not saved).
 
     Examples
     --------

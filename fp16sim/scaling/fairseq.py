@@ -185,7 +185,7 @@ class MetaseqScaler(SavedScaler):
     Violates: 3 (at the minimum ``oo`` moves no scale; at infinity every step overflows for ever), 4 (no maximum), 7
     (from 1 with a threshold of 2, ``o`` gives 2), 8 (other factors or bounds than powers of two), 9 (the window is
     another after each change), 10 (all counters and the window are lost), 14 (ten ``o`` at the minimum, then
-    ``....``: the scale grows eightfold). With a `min_loss_scale` of 0 also 5.
+    ``....``: the scale grows eightfold). Without a minimum also 5.
 
     Examples
     --------

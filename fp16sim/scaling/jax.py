@@ -63,7 +63,9 @@ class JmpScaler(SavedScaler):
     The leaves of its pytree, which a checkpoint holds, are the scale and the counter; its static part is period and
     factor. `min_loss_scale` is in neither and comes back as 1 from ``jax.jit`` and from a checkpoint.
 
-    Violates: 7 (from .25, ``o`` gives 1), 10 (with a minimum of 512, saved and loaded at 512: ``o`` gives 256).
+    Violates: 3 (at the minimum overflows are skipped for ever), 5 (with a minimum of 0: from 2^-126, ``o``), 7 (from
+    .25, ``o`` gives 1), 10 (with a minimum of 512, saved and loaded at 512: ``o`` gives 256). With an initial scale or
+    a factor that is no power of two also 8, and with an infinite one 4.
 
     Examples
     --------
@@ -154,8 +156,9 @@ class FlaxScaler(SavedScaler):
     After that it is scaled in float32. A gradient is divided by the scale in float32 and tested after that, so what is
     tested is what is applied. flax leaves the skip to the user's ``jnp.where``.
 
-    Violates: 4 (only if it is made with an infinite scale, which it keeps), 8 (from 2^127 with an interval of 0, ``.``
-    gives the largest float32 value, no power of two), 9 (grows after ``growth_interval + 1`` finite steps).
+    Violates: 3 and 4 (only if it is made with an infinite scale, which it keeps), 5 (without a minimum, None or 0: from
+    2^-126, ``o``), 7 (from 1 with a minimum of 8, ``o`` gives 8), 8 (from 2^127 with an interval of 0, ``.`` gives the
+    largest float32 value, no power of two), 9 (grows after ``growth_interval + 1`` finite steps).
 
     Examples
     --------

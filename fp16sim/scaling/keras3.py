@@ -43,8 +43,8 @@ class Keras3Scaler(SavedScaler):
     multiplies a float16 loss in float16. A skip leaves the inner optimizer and its `iterations` as they were. What is
     saved are the two variables.
 
-    Violates: 1 (from 2^-149, ``o.``: 0/0 is applied as NaN), 3 (at infinity every step overflows for ever), 4 (from
-    2^127 with a window of 1, ``.``), 5 (from 2^-149, ``o``).
+    Violates: 1 (from 2^-149, ``o.``: 0/0 is applied as NaN), 3 (at infinity every step overflows for ever; no way out
+    of 0), 4 (from 2^127 with a window of 1, ``.``), 5 (from 2^-149, ``o``).
 
     Examples
     --------

@@ -56,9 +56,9 @@ class MegatronScaler(SavedScaler):
     schedule alone.
 
     Violates: 1 (with a minimum of 2^-128 or less, ``.`` there: the float32 reciprocal is infinite and is applied), 3
-    and 4 (from 2^127 with an interval of 1, ``.``: the scale is infinite, and half of infinity is infinity), 8 (other
-    factors or bounds than powers of two), 12 (with an interval of 1000, ``o.o`` backs off at the second ``o``), 13 (a
-    chain of optimizers).
+    and 4 (from 2^127 with an interval of 1, ``.``: the scale is infinite, and half of infinity is infinity; 3 also at
+    the minimum, where overflows are skipped for ever), 8 (other factors or bounds than powers of two), 12 (with an
+    interval of 1000, ``o.o`` backs off at the second ``o``), 13 (a chain of optimizers).
 
     Examples
     --------

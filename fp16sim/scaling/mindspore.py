@@ -154,7 +154,8 @@ class MindSporeAmpScaler(SavedScaler):
     Quotients and products are float32. A scale never falls below 1; growth to infinity is not taken, though the
     counter starts again. Gradients are unscaled in their own format.
 
-    Violates: 8 (other factors than powers of two; float16 gradients from 2^25 on).
+    Violates: 3 (at 1 overflows are skipped for ever), 8 (other factors than powers of two; float16 gradients from 2^25
+    on).
 
     Examples
     --------
@@ -237,9 +238,9 @@ class MindSporeCellScaler(SavedScaler):
     float32. Nothing keeps growth from reaching infinity, and from infinity no overflow leads back. Gradients are
     unscaled in their own format by the scale that multiplied the loss.
 
-    Violates: 3 and 4 (from 2^127 with a window of 1, ``.``: the scale is infinite, and half of infinity is infinity),
-    5 (0 at the start, or by a factor of 0), 7 (from .25, ``o`` gives 1), 8 (other factors than powers of two; float16
-    gradients from 2^25 on).
+    Violates: 3 and 4 (from 2^127 with a window of 1, ``.``: the scale is infinite, and half of infinity is infinity; 3
+    also at 1, where overflows are skipped for ever), 5 (0 at the start, or by a factor of 0), 7 (from .25, ``o`` gives
+    1), 8 (other factors than powers of two; float16 gradients from 2^25 on).
 
     Examples
     --------

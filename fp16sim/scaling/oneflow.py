@@ -48,8 +48,9 @@ class OneflowScaler(SavedScaler):
     elements that are not finite are counted in the scaled gradients. The kernel's variables are part of the graph's
     state. A skip leaves the optimizer as it was.
 
-    Violates: 7 (from .25, ``o`` gives 1), 8 (from 2^127 with a window of 1, ``.`` gives FLT_MAX, no power of two, and
-    ``.o`` an odd scale).
+    Violates: 1 (made with 2^-128 or less, ``.``: the float32 reciprocal is infinite and is applied), 3 (at 1 overflows
+    are skipped for ever), 7 (from .25, ``o`` gives 1), 8 (from 2^127 with a window of 1, ``.`` gives FLT_MAX, no power
+    of two, and ``.o`` an odd scale).
 
     Examples
     --------

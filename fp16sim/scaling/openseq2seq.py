@@ -59,7 +59,8 @@ class OpenSeq2SeqBackoffScaler(SavedScaler):
     tested after that, element by element. A skip leaves the global step alone. All state is TensorFlow variables, which
     a checkpoint holds.
 
-    Violates: 7 (only with a minimum above the maximum: ``o``), 8 (other factors or bounds than powers of two).
+    Violates: 3 (at the minimum overflows are skipped for ever), 7 (only with a minimum above the maximum: ``o``), 8
+    (other factors or bounds than powers of two). Without a minimum (0) also 5.
 
     Examples
     --------
@@ -173,9 +174,9 @@ class OpenSeq2SeqLogMaxScaler(SavedScaler):
     too, moves the averages. An amax of 0 has the logarithm -infinity: mu is infinite, the deviation NaN, and so is the
     scale, for ever.
 
-    Violates: 3 (after one ``o`` the scale is 1 for 11,009 steps where amax is 2^-10; after an amax of 0 it is NaN,
-    and every step overflows for ever), 4 (the same NaN), 6 (the same ``o``), 8 (the scale is no power of two), 9 (it
-    has no window).
+    Violates: 3 (after one ``o`` the scale is 1 for 11,009 steps where amax is 2^-10; after an amax of 0 it is NaN, and
+    every step overflows for ever), 4 (the same NaN), 6 (the same ``o``), 8 (the scale is no power of two), 9 (it has no
+    window).
 
     Examples
     --------

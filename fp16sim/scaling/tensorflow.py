@@ -48,7 +48,8 @@ class TfV1Scaler(SavedScaler):
     is cast to the format of the loss: in float16, 2^16 is infinite. A skip leaves the optimizer and the global step as
     they were. A checkpoint holds the scale and the counter.
 
-    Violates: 7 (from .25, ``o`` gives 1). With a multiplier that is no power of two also 8.
+    Violates: 3 (at 1 overflows are skipped for ever), 7 (from .25, ``o`` gives 1). With an initial scale or a
+    multiplier that is no power of two also 8, and with an infinite one 4.
 
     Examples
     --------
@@ -124,7 +125,8 @@ class Keras2Scaler(SavedScaler):
     applied. A skip advances the optimizer's `iterations` all the same, and with them the schedules. A checkpoint holds
     the scale and the counter.
 
-    Violates: 7 (from .25, ``o`` gives 1), 8 (float16 gradients from 2^25 on), 15 (``o`` advances `iterations`).
+    Violates: 3 (at 1 overflows are skipped for ever), 7 (from .25, ``o`` gives 1), 8 (float16 gradients from 2^25 on),
+    15 (``o`` advances `iterations`). With an infinite initial scale also 4.
 
     Examples
     --------

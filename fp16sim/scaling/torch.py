@@ -50,9 +50,9 @@ class TorchScaler(SavedScaler):
     rounded back to its format, so a float16 loss of shape (1,) that holds 1 is infinite at 65536. A skip leaves the
     optimizer as it was. torch's ``unscale_`` refuses float16 gradients; here they are unscaled to float32.
 
-    Violates: 1 (from 2^-149, ``o.``: a gradient over the scale 0 is applied as NaN; below 2^-128 the reciprocal is
-    infinite), 5 (from 2^-149, ``o``). With an initial scale or factors that are no powers of two also 8, and with an
-    infinite one 4.
+    Violates: 1 (from 2^-149, ``o.``: a gradient over the scale 0 is applied as NaN; at 2^-128 or less, ``.``: the
+    reciprocal is infinite), 3 (no way out of 0), 5 (from 2^-149, ``o``). With an initial scale or factors that are no
+    powers of two also 8, and with an infinite one 4.
 
     Examples
     --------

@@ -35,8 +35,8 @@ class TorchFsdpScaler(TorchScaler):
     and 2e-8 becomes 0. The loss is scaled in float32 and rounded back to its format: a float16 loss of 1 at 65536 is
     infinite. A skip leaves the optimizer as it was.
 
-    Violates: 1 and 5 (as `torch`), 3 and 4 (from 2^127 with a window of 1, ``.``: the scale is infinite, every step
-    overflows, and half of infinity is infinity).
+    Violates: 1 and 5 (as `torch`; there is no way out of 0 either), 3 and 4 (from 2^127 with a window of 1, ``.``: the
+    scale is infinite, every step overflows, and half of infinity is infinity).
 
     Examples
     --------
