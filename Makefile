@@ -22,12 +22,12 @@ run: $(VENV)/.report  ## train one network four times and write runs/digits/repo
 test: $(VENV)/.test  ## samples of everything, under 10 minutes on two cores
 	$(PYTEST) -n $(WORKERS) -m "not slow and not oracle"
 
-test-all: $(VENV)/.test  ## the same and the exhaustive runs; prints what each covered
+test-all: $(VENV)/.oracles  ## the same and the exhaustive runs, those against other programs too; prints what each covered
 	$(PYTEST) -n $(WORKERS) -m "not slow and not oracle"
-	$(PYTEST) -m "slow and not oracle" -s
+	$(PYTEST) -m slow -s
 
 test-oracles: $(VENV)/.oracles  ## against torch and gfloat; skips, with the reason, where they are absent
-	$(PYTEST) -m oracle
+	$(PYTEST) -n $(WORKERS) -m "oracle and not slow"
 
 bench: $(VENV)/.bench $(VENV)/.torch  ## ratios to numpy, a copy of the same bytes, sgemm and torch, each in one run
 	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python experiments/bench/elementwise.py
