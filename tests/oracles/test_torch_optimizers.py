@@ -209,7 +209,7 @@ Make = Callable[[Any, Any], Any]
         (optim.cosine(0.1, 60, final=0.01), lambda rules, o: rules.CosineAnnealingLR(o, 60, 0.01)),
         (optim.linear_warmup(0.1, 8), lambda rules, o: rules.LinearLR(o, 1 / 8, 1.0, 7)),
     ],
-    ids=repr,
+    ids=["step_decay", "exponential", "cosine", "linear_warmup"],
 )
 def test_schedules(torch: Any, schedule: optim.Schedule, make: Make) -> None:
     """torch multiplies from step to step, and a cosine so too: some roundings a step of binary64, 60 steps."""
