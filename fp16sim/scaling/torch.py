@@ -17,7 +17,7 @@ from fp16sim.scaling.observing import in_float32
 from fp16sim.scaling.protocol import Decision, Observation, need_check
 from fp16sim.scaling.state import SavedScaler, check_number
 
-__all__ = ["TorchScaler"]
+__all__ = ["TorchScaler", "step_of_each"]
 
 _STATE = ("scale", "growth_factor", "backoff_factor", "growth_interval", "_growth_tracker")
 
@@ -48,11 +48,13 @@ class TorchScaler(SavedScaler):
     are tested, element by element; then they are multiplied by the float32 reciprocal, taken in binary64, of the scale
     that multiplied the loss. The loss is scaled in float32. Without dimensions it stays float32; one with dimensions is
     rounded back to its format, so a float16 loss of shape (1,) that holds 1 is infinite at 65536. A skip leaves the
-    optimizer as it was. torch's ``unscale_`` refuses float16 gradients; here they are unscaled to float32.
+    optimizer as it was. torch's ``unscale_`` refuses float16 gradients; here they are unscaled to float32. Each
+    optimizer skips by the overflow of its own gradients, and any of them moves the scale: where `overflow` is a mapping
+    of optimizer to bool, `apply` is one too.
 
     Violates: 1 (from 2^-149, ``o.``: a gradient over the scale 0 is applied as NaN; at 2^-128 or less, ``.``: the
-    reciprocal is infinite), 3 (no way out of 0), 5 (from 2^-149, ``o``). With an initial scale or factors that are no
-    powers of two also 8, and with an infinite one 4.
+    reciprocal is infinite), 3 (no way out of 0), 5 (from 2^-149, ``o``), 13 (one optimizer steps where another skips).
+    With an initial scale or factors that are no powers of two also 8, and with an infinite one 4.
 
     Examples
     --------
@@ -113,7 +115,7 @@ class TorchScaler(SavedScaler):
         return replace(self, scale=self._grown(), growth_tracker=0), decision
 
     def _decide(self, observation: Observation) -> Decision:
-        return Decision(apply=not observation.overflowed, divide_by=self.scale)
+        return Decision(apply=step_of_each(observation), divide_by=self.scale)
 
     def _product(self, factor: float) -> float:
         return float32(self.scale * factor)
@@ -149,3 +151,11 @@ class TorchScaler(SavedScaler):
             growth_interval=int(state["growth_interval"]),
             growth_tracker=int(state["_growth_tracker"]),
         )
+
+
+def step_of_each(observation: Observation) -> bool | dict[str, bool]:
+    """Whether the optimizer steps, or each of several."""
+    overflow = observation.overflow
+    if overflow and isinstance(overflow, Mapping):
+        return {optimizer: not overflowed for optimizer, overflowed in overflow.items()}
+    return not overflow

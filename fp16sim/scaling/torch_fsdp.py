@@ -12,7 +12,7 @@ from fp16sim.autograd.tensor import Tensor
 from fp16sim.scaling.numbers import multiply32
 from fp16sim.scaling.observing import in_float32
 from fp16sim.scaling.protocol import Decision, Observation
-from fp16sim.scaling.torch import TorchScaler
+from fp16sim.scaling.torch import TorchScaler, step_of_each
 
 __all__ = ["TorchFsdpScaler"]
 
@@ -35,8 +35,8 @@ class TorchFsdpScaler(TorchScaler):
     and 2e-8 becomes 0. The loss is scaled in float32 and rounded back to its format: a float16 loss of 1 at 65536 is
     infinite. A skip leaves the optimizer as it was.
 
-    Violates: 1 and 5 (as `torch`; there is no way out of 0 either), 3 and 4 (from 2^127 with a window of 1, ``.``: the
-    scale is infinite, every step overflows, and half of infinity is infinity).
+    Violates: 1, 5 and 13 (as `torch`; there is no way out of 0 either), 3 and 4 (from 2^127 with a window of 1, ``.``:
+    the scale is infinite, every step overflows, and half of infinity is infinity).
 
     Examples
     --------
@@ -53,7 +53,7 @@ class TorchFsdpScaler(TorchScaler):
         return back
 
     def _decide(self, observation: Observation) -> Decision:
-        return Decision(apply=not observation.overflowed, divide_by=self.scale, dtype="float32_then_tensor")
+        return Decision(apply=step_of_each(observation), divide_by=self.scale, dtype="float32_then_tensor")
 
     def _product(self, factor: float) -> float:
         return multiply32(self.scale, factor)

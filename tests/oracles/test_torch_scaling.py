@@ -164,3 +164,20 @@ def test_a_model_that_takes_an_overflowing_step_is_noticed(torch: Any) -> None:
             return following, replace(decision, apply=True)
 
     assert first_difference(torch, {}, Careless(), ["finite", "nan"], 0).startswith("step 1: applied")
+
+
+@pytest.mark.parametrize("bad", [(), (0,), (1,), (0, 1)])
+def test_each_of_two_optimizers_skips_by_its_own_gradients(torch: Any, bad: tuple[int, ...]) -> None:
+    scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+    parameters = [torch.nn.Parameter(torch.zeros(1)) for _ in range(2)]
+    optimizers = [torch.optim.SGD([parameter], lr=1.0) for parameter in parameters]
+    scaler.scale(sum(parameter.sum() for parameter in parameters)).backward()
+    for place in bad:
+        parameters[place].grad.fill_(math.inf)
+    for optimizer in optimizers:
+        scaler.step(optimizer)
+    scaler.update()
+    overflow = {str(place): place in bad for place in range(2)}
+    following, decision = TorchScaler(init_scale=8.0).update(Observation(overflow=overflow))
+    assert decision.apply == {str(place): parameters[place].item() == -1.0 for place in range(2)}
+    assert following.scale == scaler.get_scale()

@@ -8,7 +8,7 @@ import math
 
 import pytest
 
-from fp16sim.scaling import Observation, TorchScaler
+from fp16sim.scaling import Observation, TorchFsdpScaler, TorchScaler
 
 OVERFLOW, FINITE = Observation(overflow=True), Observation()
 
@@ -102,3 +102,13 @@ def test_state_is_not_changed_in_place():
     scaler.update(OVERFLOW)
     assert scaler == TorchScaler()
     assert math.isfinite(scaler.scale)
+
+
+def test_each_optimizer_skips_by_its_own_gradients():
+    for scaler in (TorchScaler(init_scale=8.0), TorchFsdpScaler(init_scale=8.0)):
+        following, decision = scaler.update(Observation(overflow={"first": True, "second": False}))
+        assert decision.apply == {"first": False, "second": True}
+        assert following.scale == 4.0
+        following, decision = scaler.update(Observation(overflow={"first": False, "second": False}))
+        assert decision.apply == {"first": True, "second": True}
+        assert following.growth_tracker == 1
