@@ -33,7 +33,7 @@ class FairscaleLayerwiseScaler(SavedScaler):
     growth_interval : int
         A layer's scale grows on exactly its finite step of that number; never if it is 0 or less.
     min_scale, max_scale : float
-        To which a scale is clipped when it moves.
+        To which a scale is clipped when it moves; of a minimum above the maximum it is the minimum.
     init_scale : float, optional
         Not an option of fairscale: the initial scale of every layer that `layer_scale_dict` does not name. Without it
         such a layer keeps the scale 1, as in fairscale.

@@ -7,6 +7,8 @@ import re
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
+
 from fp16sim.emulator.formats import nearest_name
 from fp16sim.scaling.adaptive import AdaptiveScaler
 from fp16sim.scaling.apex import ApexFp16UtilsScaler, ApexScaler
@@ -93,7 +95,7 @@ def make(name: str, **options: Any) -> Any:
     name : str
         One of :func:`names`.
     **options
-        The scaler's own; an error lists them with their defaults.
+        The scaler's own; an error lists them with their defaults. NumPy's numbers are as Python's.
 
     Raises
     ------
@@ -110,9 +112,13 @@ def make(name: str, **options: Any) -> Any:
     for option in options:
         if option not in kind.options:
             valid = ", ".join(f"{key}={defaults[key]!r}" for key in kind.options)
-            hint = f"{nearest_name(option, kind.options)} Valid: {valid}" if valid else "it takes none"
+            near = nearest_name(option, kind.options)
+            near = f"{near} Valid" if near.startswith("did you mean") else "use one of these"
+            hint = f"{near}: {valid}" if valid else "it takes none"
             raise ValueError(f"unknown option {option!r} of scaler {name!r}: {hint}")
-    return kind(**options)
+    return kind(
+        **{key: value.item() if isinstance(value, np.generic) else value for key, value in options.items()}
+    )
 
 
 def parse(text: str) -> Any:

@@ -97,6 +97,10 @@ class RobustScaler(SavedScaler):
             object.__setattr__(self, "scale", self.init_scale)
         for name in ("init_scale", "min_scale", "max_scale", "scale"):
             object.__setattr__(self, name, _power_of_two(name, getattr(self, name)))
+        if self.min_scale > self.max_scale:
+            raise ValueError(
+                f"min_scale={self.min_scale:g}, max_scale={self.max_scale:g}: the minimum is not above the maximum"
+            )
         for name in ("init_scale", "scale"):
             if not self.min_scale <= getattr(self, name) <= self.max_scale:
                 raise ValueError(

@@ -141,3 +141,9 @@ def test_one_answer_for_all_layers_means_each():
     assert (dict(scaler.scale), decision.apply) == ({"a": 4.0, "b": 1.0}, False)
     with pytest.raises(ValueError, match="observe the gradients first"):
         scaler.update(Observation(checked=False))
+
+
+def test_a_minimum_above_the_maximum_wins():
+    scaler = scaling.make("fairscale_layerwise", layer_scale_dict={"a": 4.0}, min_scale=16.0, max_scale=8.0)
+    following, _ = scaler.update(Observation(overflow={"a": True}))
+    assert following.scale["a"] == 16.0

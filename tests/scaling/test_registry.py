@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 
+import numpy as np
 import pytest
 
 from fp16sim import scaling
@@ -44,7 +45,10 @@ def test_parse(text, expected):
         ("statik", "did you mean 'static'"),
         ("", "unknown scaler ''"),
         ("static,scal=8", r"did you mean 'scale'\? Valid: scale=1024.0"),
-        ("torch,window=8", r"growth_interval=2000"),
+        (
+            "torch,window=8",
+            r"of scaler 'torch': use one of these: init_scale=65536.0, .*, growth_interval=2000$",
+        ),
         ("none,scale=8", "takes none"),
         ("static,scale", "key=value"),
         ("static,scale=", "key=value"),
@@ -67,6 +71,12 @@ def test_refusals_are_one_line_with_value_and_remedy(text, message):
     with pytest.raises(ValueError, match=message) as caught:
         scaling.parse(text)
     assert "\n" not in str(caught.value)
+
+
+def test_numpy_numbers_are_numbers():
+    scaler = scaling.make("torch", init_scale=np.float32(8.0), growth_interval=np.int64(3))
+    assert scaler == scaling.make("torch", init_scale=8.0, growth_interval=3)
+    assert scaling.from_json(scaler.to_json()) == scaler
 
 
 def walk(scaler, history):
