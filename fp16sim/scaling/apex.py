@@ -37,9 +37,10 @@ class ApexScaler(SavedScaler):
     min_loss_scale : float or None
         The floor of backoff; None and 0 are none.
     max_loss_scale : float
-        The cap of growth. A larger scale falls to it at its next growth.
+        The cap of `init_scale` (the first versions capped growth alone) and of growth. A larger scale, which only a
+        saved state can hold, falls to it at its next growth.
     scale : float, optional
-        State: the current scale. Default: `init_scale`.
+        State: the current scale. Default: `init_scale`, or `max_loss_scale` if that is smaller.
     unskipped : int
         State: finite steps since the last overflow or growth.
 
@@ -86,7 +87,8 @@ class ApexScaler(SavedScaler):
         if self.min_loss_scale is not None:
             need_number("min_loss_scale", self.min_loss_scale)
         need_integer("scale_window", self.scale_window)
-        object.__setattr__(self, "scale", float(self.init_scale if self.scale is None else self.scale))
+        start = min(self.max_loss_scale, self.init_scale)  # of a NaN init_scale it is the maximum, as in apex
+        object.__setattr__(self, "scale", float(start if self.scale is None else self.scale))
 
     def scale_loss(self, loss: Tensor) -> Tensor:
         """Multiply a loss by the scale in float32."""

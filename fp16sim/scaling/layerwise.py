@@ -46,9 +46,11 @@ class FairscaleLayerwiseScaler(SavedScaler):
 
     Notes
     -----
-    A step is skipped if any layer overflowed, which the gradients of its parameters show, element by element, while
-    they are scaled. Scales are Python floats; the gradient of a layer's output is multiplied in float32 and rounded to
-    its own format, that of a parameter by the reciprocal of the scale of its layer.
+    A step is skipped if any layer overflowed, which the gradients of its parameters show, element by element. They are
+    looked at while they are scaled; fairscale looks after it has multiplied by the reciprocals, and so sees what a
+    scale far below 1 makes infinite there as well. Scales are Python floats; the gradient of a layer's output is
+    multiplied in float32 and rounded to its own format, that of a parameter by the reciprocal of the scale of its
+    layer.
 
     With no `layer_scale_dict` (and no `init_scale`) fairscale does nothing: every step is applied, even an infinite
     one. Its ``unscale`` goes by what ``step`` found the time before: a layer that overflowed in a step is not unscaled

@@ -121,7 +121,7 @@ def test_the_step_is_divided_by_the_scales_that_it_had():
         ({"init_scale": math.inf}, "a finite number"),
         ({"u_min": 1e6}, "pass u_min below u_max"),
         ({"power_of_two": 2}, "pass 1 or 0"),
-        ({"n_uf": 1e-3}, "unknown option 'n_uf' .* Valid: n_uf_threshold=0.001"),
+        ({"n_uf": 1e-3}, "unknown option 'n_uf' .*: n_uf_threshold=0.001"),
     ],
 )
 def test_impossible_options_are_refused(options, message):

@@ -43,9 +43,9 @@ def test_bounds():
     assert walk(ApexScaler(init_scale=4.0, min_loss_scale=3.0), "oo")[1] == [3, 3]
     assert walk(ApexScaler(init_scale=1.0, min_loss_scale=4.0), "o")[1] == [4]  # an overflow that raises it
     assert walk(ApexScaler(init_scale=2.0**23, scale_window=1), "...")[1] == [2.0**24] * 3
-    assert walk(ApexScaler(init_scale=2.0**32, scale_window=1), ".")[1] == [
-        2.0**24
-    ]  # a growth that lowers it
+    assert ApexScaler(init_scale=2.0**32).scale == 2.0**24
+    loaded = ApexScaler(scale_window=1).load_framework_state({"loss_scale": 2.0**32, "unskipped": 0})
+    assert walk(loaded, ".")[1] == [2.0**24]  # a growth that lowers it
     assert walk(ApexScaler(init_scale=8.0, scale_window=0), "o..o")[1] == [8, 8, 8, 8]
     assert walk(ApexScaler(init_scale=8.0, scale_factor=10.0, scale_window=1), ".o")[1] == [16, 8]
 
