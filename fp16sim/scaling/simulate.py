@@ -78,7 +78,7 @@ def simulate(
 
     The table is filled as states are met, and closes: with a window of 2000 torch's rule has some ten thousand states.
     A rule whose states hardly ever come back (guided_diffusion adds to an exponent at every step, chainer multiplies by
-    a root of 2; fairseq with a tolerance counts overflows) runs at the speed of the objects, in bounded memory.
+    a root of 2; fairseq with a tolerance counts overflows, metaseq clean steps) runs at the speed of the objects, in bounded memory.
 
     Examples
     --------
@@ -100,8 +100,8 @@ def simulate(
             f"{type(scaler).__name__} depends on the size of every gradient: use method='objects'"
         )
     if method == "objects":
-        return stepwise(scaler, _blocks(histories), loop, trace, reads_amax)
-    return _walked(scaler, _blocks(histories), loop, trace)
+        return stepwise(scaler, _blocks(histories, units), loop, trace, reads_amax)
+    return _walked(scaler, _blocks(histories, units), loop, trace)
 
 
 def _reads_amax(scaler: Any) -> bool:
@@ -159,7 +159,7 @@ def _trace(automaton: Any, path: npt.NDArray[np.int32]) -> Trace:
     )
 
 
-def _blocks(histories: Any) -> Iterator[Array]:
+def _blocks(histories: Any, units: str) -> Iterator[Array]:
     """Give blocks (n, steps) of the same n: peaks, or kinds of steps as uint8."""
     first: Array | None = None
     for given in histories if isinstance(histories, Iterator) else (histories,):
@@ -169,6 +169,11 @@ def _blocks(histories: Any) -> Iterator[Array]:
             raise ValueError(
                 f"a block of shape {block.shape} and dtype {block.dtype} after one of shape {first.shape} and dtype "
                 f"{first.dtype}: blocks follow in time, with the same histories in each"
+            )
+        if units == "linear" and block.dtype != np.uint8 and (block < 0).any():
+            raise ValueError(
+                f"a peak of {block[block < 0][0]}: linear peaks are magnitudes, 0 or more; pass units='log2' for their "
+                "logarithms"
             )
         yield block
     if first is None:

@@ -447,3 +447,8 @@ def test_bad_input(method, error, message, arguments, options):
 def test_an_unknown_method():
     with pytest.raises(ValueError, match="unknown method 'object': did you mean 'objects'"):
         simulate("torch", "..", method="object")
+
+
+def test_a_linear_peak_is_a_magnitude() -> None:
+    with pytest.raises(ValueError, match=r"a peak of -3\.0: linear peaks are magnitudes.*units='log2'"):
+        simulate("torch", np.array([1.0, -3.0]), units="linear")
