@@ -78,7 +78,8 @@ def simulate(
 
     The table is filled as states are met, and closes: with a window of 2000 torch's rule has some ten thousand states.
     A rule whose states hardly ever come back (guided_diffusion adds to an exponent at every step, chainer multiplies by
-    a root of 2; fairseq with a tolerance counts overflows, metaseq clean steps) runs at the speed of the objects, in bounded memory.
+    a root of 2; fairseq with a tolerance counts overflows, metaseq clean steps) runs at the speed of the objects, in
+    bounded memory.
 
     Examples
     --------
