@@ -158,7 +158,7 @@ def as_scaler(scaler: Any) -> Any:
     """
     if isinstance(scaler, str):
         return parse(scaler)
-    if not isinstance(scaler, Scaler):
+    if not isinstance(scaler, (SavedScaler, Scaler)):  # to ask a protocol takes long, and every step asks
         number = isinstance(scaler, (int, float)) and not isinstance(scaler, bool)
         raise TypeError(
             f"{scaler if number else 'a ' + type(scaler).__name__} is no scaler: pass text such as "

@@ -16,6 +16,7 @@ from fp16sim.nn import Module
 from fp16sim.optim import accumulate, clip_grad_norm, clip_grad_value
 from fp16sim.scaling.protocol import Decision, Observation, Scaler
 from fp16sim.scaling.registry import as_scaler
+from fp16sim.scaling.state import SavedScaler
 from fp16sim.training.data.source import check_finite
 from fp16sim.training.evaluation import model_inputs
 from fp16sim.training.measuring import UNMEASURED, Outputs, shares_of
@@ -177,7 +178,7 @@ def _decided(scaler: Any, observation: Observation, number: int) -> tuple[Any, D
     following, decision = given
     if not isinstance(decision, Decision):
         raise TypeError(f"{kind}.update gave {_short(decision)} as its decision: {_UPDATE}")
-    if not isinstance(following, Scaler):
+    if not isinstance(following, (SavedScaler, Scaler)):
         raise TypeError(f"{kind}.update gave {_short(following)} as the next scaler: {_UPDATE}")
     check_scales(f"divide_by of the decision of {kind}", decision.divide_by)
     if decision.stop:
