@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -29,8 +29,34 @@ _NO_STEPS_SINCE = (
 )
 
 
+Kind = TypeVar("Kind", bound="_InFP16Optimizer")
+
+
+class _InFP16Optimizer(SavedScaler):
+    """What both rules share: how fairseq's optimizer looks at gradients, and that it saves the scale alone."""
+
+    scale: float
+
+    def observe(self, gradients: Sequence[Array | None]) -> Observation:
+        """Test the norm of the scaled gradients, multiplied by 1 / scale, in float32."""
+        return _observe(self.scale, gradients)
+
+    def framework_state(self) -> dict[str, Any]:
+        """Give what the optimizer's ``state_dict()`` says of the scale."""
+        return {"loss_scale": self.scale}
+
+    def load_framework_state(self: Kind, state: Mapping[str, Any]) -> Kind:
+        """Give this scaler with the saved scale; its counters and its window stay what they are.
+
+        >>> MetaseqScaler().load_framework_state({"loss_scale": 8.0}).current_window
+        256.0
+        """
+        check_entries(state, ("loss_scale",), "FP16Optimizer", "state_dict() on the scale")
+        return replace(self, scale=float(state["loss_scale"]))  # type: ignore[type-var]
+
+
 @dataclass(frozen=True)
-class FairseqScaler(SavedScaler):
+class FairseqScaler(_InFP16Optimizer):
     """Divide by the factor once the share of overflows reaches `tolerance`; multiply after `scale_window` steps.
 
     Parameters
@@ -130,26 +156,9 @@ class FairseqScaler(SavedScaler):
             following = replace(following, iteration=self.iteration + 1)
         return following, Decision(apply=False, divide_by=self.scale, stop=stop)
 
-    def observe(self, gradients: Sequence[Array | None]) -> Observation:
-        """Test the norm of the scaled gradients, multiplied by 1 / scale, in float32."""
-        return _observe(self.scale, gradients)
-
-    def framework_state(self) -> dict[str, Any]:
-        """Give what the optimizer's ``state_dict()`` says of the scale."""
-        return {"loss_scale": self.scale}
-
-    def load_framework_state(self, state: Mapping[str, Any]) -> FairseqScaler:
-        """Give this scaler with the saved scale; its counters stay what they are.
-
-        >>> FairseqScaler().load_framework_state({"loss_scale": 8.0}).scale
-        8.0
-        """
-        check_entries(state, ("loss_scale",), "FP16Optimizer", "state_dict() on the scale")
-        return replace(self, scale=float(state["loss_scale"]))
-
 
 @dataclass(frozen=True)
-class MetaseqScaler(SavedScaler):
+class MetaseqScaler(_InFP16Optimizer):
     """As fairseq's rule, but the window is divided and multiplied along with the scale, and nothing stops.
 
     Parameters
@@ -253,23 +262,6 @@ class MetaseqScaler(SavedScaler):
         if stop is None:
             following = replace(following, iteration=self.iteration + 1)
         return following, Decision(apply=False, divide_by=self.scale, stop=stop)
-
-    def observe(self, gradients: Sequence[Array | None]) -> Observation:
-        """Test the norm of the scaled gradients, multiplied by 1 / scale, in float32."""
-        return _observe(self.scale, gradients)
-
-    def framework_state(self) -> dict[str, Any]:
-        """Give what the optimizer's ``state_dict()`` says of the scale."""
-        return {"loss_scale": self.scale}
-
-    def load_framework_state(self, state: Mapping[str, Any]) -> MetaseqScaler:
-        """Give this scaler with the saved scale; its counters and its window stay what they are.
-
-        >>> MetaseqScaler().load_framework_state({"loss_scale": 8.0}).current_window
-        256.0
-        """
-        check_entries(state, ("loss_scale",), "FP16Optimizer", "state_dict() on the scale")
-        return replace(self, scale=float(state["loss_scale"]))
 
 
 def _check_options(scaler: FairseqScaler | MetaseqScaler) -> None:

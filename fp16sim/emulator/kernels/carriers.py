@@ -99,6 +99,7 @@ def encoded(target, x):
 
 @overload(number, prefer_literal=True)
 def number_of(source, bits):
+    """Choose the reading of an encoding by its carrier, when a kernel is compiled."""
     return {
         NATIVE: lambda source, bits: value_of(bits),
         HALF: lambda source, bits: widen(bits),
@@ -108,6 +109,7 @@ def number_of(source, bits):
 
 @overload(rounded, prefer_literal=True)
 def rounded_to(target, x):
+    """Choose the rounding to a carrier likewise."""
     return {
         NATIVE: lambda target, x: x,
         HALF: lambda target, x: widen(round_to_half(x)),
@@ -117,6 +119,7 @@ def rounded_to(target, x):
 
 @overload(encoded, prefer_literal=True)
 def encoded_as(target, x):
+    """Choose the encoding of a carrier likewise."""
     return {
         NATIVE: lambda target, x: encode(x),
         HALF: lambda target, x: store(x),
