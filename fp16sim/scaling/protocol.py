@@ -17,11 +17,13 @@ from fp16sim.autograd.arithmetic import Arithmetic, round_array
 from fp16sim.autograd.tensor import Tensor
 from fp16sim.emulator.formats import nearest_name
 from fp16sim.emulator.programs import program_of
+from fp16sim.scaling.state import SavedScaler
 
 __all__ = [
     "Decision",
     "Observation",
     "Scaler",
+    "checked_update",
     "need_check",
     "need_observation",
     "observe",
@@ -154,9 +156,51 @@ def need_check(observation: object) -> None:
 
 
 def _short(value: object) -> str:
-    return (
-        repr(value) if value is None or isinstance(value, (bool, int, float)) else f"a {type(value).__name__}"
-    )
+    plain = value is None or isinstance(value, (bool, int, float, str))
+    return repr(value) if plain else f"a {type(value).__name__}"
+
+
+_UPDATE = (
+    "a scaler gives the next one and a decision; return self, "
+    "fs.scaling.Decision(apply=not observation.overflowed, divide_by=self.scale)"
+)
+
+
+def checked_update(scaler: Any, observation: Observation, given: Any = None) -> tuple[Any, Decision]:
+    """Update a scaler, and refuse what is no next scaler with a decision.
+
+    Parameters
+    ----------
+    scaler : object with `scale` and `update`
+    observation : Observation
+    given : optional
+        What its `update` gave for this observation, if it was called already.
+
+    Raises
+    ------
+    TypeError
+        If `update` gives anything else.
+
+    Examples
+    --------
+    >>> class Careless:
+    ...     scale = 8.0
+    ...     def update(self, observation):
+    ...         return self
+    >>> checked_update(Careless(), Observation())  # doctest: +ELLIPSIS
+    Traceback (most recent call last):
+        ...
+    TypeError: Careless.update gave a Careless: a scaler gives the next one and a decision; return self, ...
+    """
+    given, kind = scaler.update(observation) if given is None else given, type(scaler).__name__
+    if not (isinstance(given, tuple) and len(given) == 2):
+        raise TypeError(f"{kind}.update gave {_short(given)}: {_UPDATE}")
+    following, decision = given
+    if not isinstance(decision, Decision):
+        raise TypeError(f"{kind}.update gave {_short(decision)} as its decision: {_UPDATE}")
+    if not isinstance(following, (SavedScaler, Scaler)):
+        raise TypeError(f"{kind}.update gave {_short(following)} as the next scaler: {_UPDATE}")
+    return following, decision
 
 
 def scale_loss(scaler: Any, loss: Tensor) -> Tensor:

@@ -14,9 +14,8 @@ from fp16sim.autograd.policy import Policy, autocast
 from fp16sim.autograd.tensor import Tensor
 from fp16sim.nn import Module
 from fp16sim.optim import accumulate, clip_grad_norm, clip_grad_value
-from fp16sim.scaling.protocol import Decision, Observation, Scaler
+from fp16sim.scaling.protocol import Decision, Observation, checked_update
 from fp16sim.scaling.registry import as_scaler
-from fp16sim.scaling.state import SavedScaler
 from fp16sim.training.data.source import check_finite
 from fp16sim.training.evaluation import model_inputs
 from fp16sim.training.measuring import UNMEASURED, Outputs, shares_of
@@ -172,32 +171,11 @@ def train_step(
 
 
 def _decided(scaler: Any, observation: Observation, number: int) -> tuple[Any, Decision]:
-    given, kind = scaler.update(observation), type(scaler).__name__
-    if not (isinstance(given, tuple) and len(given) == 2):
-        raise TypeError(f"{kind}.update gave {_short(given)}: {_UPDATE}")
-    following, decision = given
-    if not isinstance(decision, Decision):
-        raise TypeError(f"{kind}.update gave {_short(decision)} as its decision: {_UPDATE}")
-    if not isinstance(following, (SavedScaler, Scaler)):
-        raise TypeError(f"{kind}.update gave {_short(following)} as the next scaler: {_UPDATE}")
-    check_scales(f"divide_by of the decision of {kind}", decision.divide_by)
+    following, decision = checked_update(scaler, observation)
+    check_scales(f"divide_by of the decision of {type(scaler).__name__}", decision.divide_by)
     if decision.stop:
         raise RuntimeError(f"the scaler stopped at step {number}: {decision.stop}")
     return following, decision
-
-
-_UPDATE = (
-    "a scaler gives the next one and a decision; return self, "
-    "fs.scaling.Decision(apply=not observation.overflowed, divide_by=self.scale)"
-)
-
-
-def _short(value: Any) -> str:
-    return (
-        repr(value)
-        if isinstance(value, (bool, int, float, str)) or value is None
-        else f"a {type(value).__name__}"
-    )
 
 
 def check_batch_values(inputs: Any, number: int) -> None:
