@@ -56,7 +56,17 @@ _HOMES = {
     "fp16sim.training.fit": "fit fit_steps",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
-_SUBPACKAGES = ("autograd", "emulator", "nn", "optim", "recording", "report", "scaling", "training")
+_SUBPACKAGES = (
+    "autograd",
+    "emulator",
+    "nn",
+    "optim",
+    "recording",
+    "report",
+    "scaling",
+    "testing",
+    "training",
+)
 
 __all__ = ["__version__", *_SUBPACKAGES, *_HOME_OF]
 

@@ -8,6 +8,7 @@ from fp16sim import (
     recording as recording,
     report as report,
     scaling as scaling,
+    testing as testing,
     training as training,
 )
 from fp16sim.autograd.checkpoint import (

@@ -37,6 +37,7 @@ LAYERS = (
     ("training",),
     ("recording",),
     ("report",),
+    ("testing",),
     ("commands", "cli", "__main__"),
 )  # fmt: skip
 MAY_KNOW = {

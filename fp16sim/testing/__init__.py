@@ -1,0 +1,32 @@
+"""Property tests for other people's code: loss scalers, and backends of this package.
+
+:func:`check_scaler` tests a loss scaler against the properties of a good one. ``strategies`` has Hypothesis strategies
+for tests of your own. The extra is ``pip install 'fp16sim[testing]'``.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any
+
+_HOMES = {
+    "adapters": "adapt",
+    "checking": "Report ScalerCheckError Verdict check_scaler scaler_checks",
+    "driver": "Driver",
+    "walk": "Fault NotApplicable",
+}
+_HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
+
+__all__ = [*_HOME_OF, "strategies"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOME_OF:
+        return getattr(import_module(f"fp16sim.testing.{_HOME_OF[name]}"), name)
+    if name == "strategies":
+        return import_module("fp16sim.testing.strategies")
+    raise AttributeError(f"fp16sim.testing has no {name!r}: {', '.join(__all__)}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,234 @@
+"""A scaler under test: how to make one, what its maker claims of it, and what it shows of its range and its window."""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from fp16sim.emulator.formats import nearest_name
+from fp16sim.testing.adapters import adapt
+from fp16sim.testing.driver import ONE_GROUP
+from fp16sim.testing.histories import FINITE, LETTERS, OVERFLOW
+from fp16sim.testing.walk import Fault, Walk, usable
+
+__all__ = ["TRAITS", "Case", "Profile", "as_traits", "case_of"]
+
+TRAITS: dict[str, str] = {
+    "power_of_two": "scales are powers of two, and scaling changes no bit",
+    "interval": "the number of finite steps in a row after which the scale grows",
+    "hysteresis": "the number of overflows in a row after which the scale is lowered",
+    "groups": "several optimizers, ranks or layers skip together",
+    "rechecks": "what became infinite or NaN after unscaling is not applied",
+    "checked": "an update without a check is refused",
+    "any_order": "calls in any order are right, or refused",
+}
+_WITH_A_NUMBER = ("interval", "hysteresis")
+_MOST_OVERFLOWS, _UNMOVED, _MOST_FINITE = 2500, 64, 20_000
+_MOST_STEPS = 100_000
+Make = Callable[[], Any]
+
+
+@dataclass(frozen=True)
+class Profile:
+    """What a scaler declares or shows of itself.
+
+    Attributes
+    ----------
+    start : float
+        Its first scale.
+    floor, top : float
+        The lowest scale of a long burst, and the highest seen; or `min_scale` and `max_scale`, if it has them.
+    patience : int
+        Overflows in a row until the scale is first lowered; 0 if that is never.
+    backoff : float
+        By what that multiplied the scale; 1 if it never is.
+    to_floor : int
+        Overflows in a row until the lowest scale of a burst.
+    window : int or None
+        Finite steps after that overflow until the scale grows; None if it does not within 20,000.
+    """
+
+    start: float = math.nan
+    floor: float = math.nan
+    top: float = math.nan
+    patience: int = 0
+    backoff: float = 1.0
+    to_floor: int = 0
+    window: int | None = None
+
+    @property
+    def lengths(self) -> dict[str, tuple[int, ...]]:
+        """Lengths of runs at whose end something may happen."""
+        window, patience, to_floor = (
+            max(number or 1, 1) for number in (self.window, self.patience, self.to_floor)
+        )
+        return {
+            FINITE: tuple(sorted({max(window - 1, 1), window, window + 1})),
+            OVERFLOW: tuple(sorted({patience, patience + 1, to_floor, to_floor + 1})),
+        }
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a check is given.
+
+    Attributes
+    ----------
+    make : callable
+        Makes a new scaler.
+    traits : mapping
+        Claims, by the names of :data:`TRAITS`.
+    """
+
+    make: Make
+    traits: Mapping[str, Any] = field(default_factory=dict)
+
+    def made(self) -> Any:
+        """Make a scaler."""
+        try:
+            return self.make()
+        except Exception as error:
+            raise Fault("", f"making a scaler raised {type(error).__name__}: {error}") from error
+
+    def walk(self, groups: tuple[str, ...] = ONE_GROUP) -> Walk:
+        """Begin a history with a new scaler."""
+        made = self.made()
+        try:
+            return Walk(adapt(made, groups))
+        except Exception as error:
+            raise Fault("", f"{type(error).__name__}: {error}") from error
+
+    @cached_property
+    def profile(self) -> Profile:
+        """What the scaler declares or shows; a fault on the way leaves the rest unknown."""
+        known = _PROFILES.get(self.make) if _can_be_kept(self.make) else None
+        if known is None:
+            known = Profile()
+            with suppress(Fault):  # the checks find it themselves
+                known = _profile(self)
+            if _can_be_kept(self.make):
+                _PROFILES[self.make] = known
+        return known
+
+    def histories(self, letters: str = LETTERS, most_runs: int = 6) -> Any:
+        """Draw histories with runs at whose end something may happen to this scaler."""
+        from fp16sim.testing.strategies.histories import overflow_histories
+
+        return overflow_histories(
+            letters=letters, most_runs=most_runs, lengths=self.profile.lengths, most_steps=self.most_steps
+        )
+
+    @property
+    def most_steps(self) -> int:
+        """Steps of the longest histories: to the floor and through three windows."""
+        return 64 + 3 * (self.profile.window or 1) + 2 * self.profile.to_floor
+
+    @property
+    def examples(self) -> int:
+        """How many of these histories are tried: at most 100, at least 12, by their length."""
+        return max(12, min(100, _MOST_STEPS // self.most_steps))
+
+
+_PROFILES: weakref.WeakKeyDictionary[Make, Profile] = weakref.WeakKeyDictionary()
+
+
+def case_of(make: Make, traits: Iterable[Any] | Mapping[str, Any] = ()) -> Case:
+    """Give the case of a factory, or of a :class:`Case` itself."""
+    if isinstance(make, Case):
+        return make
+    if not callable(make):
+        raise TypeError(
+            f"a {type(make).__name__} is no factory: pass a function that makes a new scaler each time, such as "
+            "lambda: fs.scaling.make('torch')"
+        )
+    return Case(make, as_traits(traits))
+
+
+def as_traits(traits: Any) -> dict[str, Any]:
+    """Read traits: names, and mappings of a name to its number.
+
+    >>> as_traits(("power_of_two", {"interval": 2000}))
+    {'power_of_two': True, 'interval': 2000}
+    """
+    found: dict[str, Any] = {}
+    for given in (traits,) if isinstance(traits, (str, Mapping)) else traits:
+        for name, value in given.items() if isinstance(given, Mapping) else ((given, True),):
+            if name not in TRAITS:
+                raise ValueError(f"unknown trait {name!r}: {nearest_name(str(name), list(TRAITS))}")
+            number = isinstance(value, int) and not isinstance(value, bool) and value > 0
+            if name in _WITH_A_NUMBER and not number:
+                raise ValueError(
+                    f"trait {name!r}={value!r}: {TRAITS[name]}; pass {{{name!r}: 2}}, for example"
+                )
+            if name not in _WITH_A_NUMBER and value is not True:
+                raise ValueError(f"trait {name!r}={value!r}: it is claimed or not; pass {name!r}")
+            found[name] = value
+    return found
+
+
+def _can_be_kept(make: Make) -> bool:
+    try:
+        weakref.ref(make)
+        hash(make)
+    except TypeError:
+        return False
+    return True
+
+
+def _profile(case: Case) -> Profile:
+    walk = case.walk()
+    start = floor = walk.scale()
+    patience, backoff, to_floor, unmoved = 0, 1.0, 0, 0
+    for step in range(1, _MOST_OVERFLOWS + 1):
+        stop = walk.tell(OVERFLOW).stop
+        scale = walk.scale()
+        unmoved += 1
+        if scale < floor:
+            if not patience:
+                patience, backoff = step, scale / floor
+            floor, to_floor, unmoved = scale, step, 0
+        if stop or unmoved == _UNMOVED:
+            break
+    window, top = _climb(case, patience)
+    declared = _declared(walk)
+    return Profile(
+        start=start,
+        floor=declared.get("min_scale", floor),
+        top=declared.get("max_scale", max(start, top)),
+        patience=patience,
+        backoff=backoff,
+        to_floor=to_floor,
+        window=window,
+    )
+
+
+def _climb(case: Case, patience: int) -> tuple[int | None, float]:
+    """Give the finite steps until the scale grows, from below where it began, and the highest scale seen."""
+    walk = case.walk()
+    for _ in range(patience):
+        walk.tell(OVERFLOW)
+    low = walk.scale()
+    for step in range(1, _MOST_FINITE + 1):
+        if walk.tell(FINITE).stop:
+            break
+        if walk.scale() > low:
+            for _ in range(min(4 * step, _MOST_FINITE)):  # a few windows more show how high it goes
+                if walk.tell(FINITE).stop:
+                    break
+            return step, walk.scale()
+    return None, walk.scale()
+
+
+def _declared(walk: Walk) -> dict[str, float]:
+    scaler = getattr(walk.driver, "scaler", None)
+    found = {name: getattr(scaler, name, None) for name in ("min_scale", "max_scale")}
+    return {
+        name: float(value)
+        for name, value in found.items()
+        if isinstance(value, (int, float)) and not isinstance(value, bool) and usable(value)
+    }

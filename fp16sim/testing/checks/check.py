@@ -1,0 +1,60 @@
+"""A check of a scaler: one property, by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fp16sim.testing.case import Case, Make, case_of
+from fp16sim.testing.walk import NotApplicable
+
+__all__ = ["Check"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """A property of loss scalers as a test of one.
+
+    Attributes
+    ----------
+    name : str
+    number : int or None
+        Of the property in docs/scaler_checks.md.
+    examine : callable
+        Takes a :class:`fp16sim.testing.case.Case` and raises :class:`fp16sim.testing.walk.Fault`.
+    trait : str or None
+        The claim that it tests; None if it applies to all.
+    """
+
+    name: str
+    number: int | None
+    examine: Callable[[Case], None]
+    trait: str | None = None
+
+    @property
+    def says(self) -> str:
+        """What the property is, in a line."""
+        return (self.examine.__doc__ or "").splitlines()[0]
+
+    def __call__(self, make: Make | Case, traits: Iterable[Any] | Mapping[str, Any] = ()) -> None:
+        """Examine a scaler.
+
+        Parameters
+        ----------
+        make : callable
+            Makes a new scaler at each call.
+        traits : iterable or mapping
+            What is claimed of it, see :data:`fp16sim.testing.case.TRAITS`.
+
+        Raises
+        ------
+        Fault
+            With the shortest history found.
+        NotApplicable
+            If the property is not claimed, or the scaler lacks a method that it needs.
+        """
+        case = case_of(make, traits)  # type: ignore[arg-type]
+        if self.trait is not None and self.trait not in case.traits:
+            raise NotApplicable(f"the trait {self.trait!r} is not claimed")
+        self.examine(case)

@@ -1,0 +1,152 @@
+"""A scaler in a training loop, whatever its interface: the calls that the checks make.
+
+One driver holds one scaler and, for each group (an optimizer, a rank, a layer), the gradient of one parameter.
+`values.py` drives the scalers of this package's protocol; `adapters/` drives objects as other frameworks have them.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from fp16sim.testing.histories import FINITE, NAN, OVERFLOW
+
+__all__ = ["GRADIENTS", "ONE_GROUP", "PEAK", "Driver", "Refusal", "Told", "scaled"]
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+
+ONE_GROUP = ("all",)
+PEAK = 2.0**-10
+"""The true gradient of an open-loop step that is finite."""
+GRADIENTS: dict[str, Floats] = {
+    FINITE: np.array([PEAK]),
+    OVERFLOW: np.array([np.inf]),
+    NAN: np.array([np.nan]),
+}
+
+
+class Refusal(Exception):
+    """A driver's or a scaler's clear error about a call out of order, such as a second `unscale`."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a scaler made of a step: whether it was applied (in any group), and a reason to stop."""
+
+    applied: bool
+    stop: str | None = None
+
+
+def scaled(gradient: Floats, factor: float, dtype: str = "float32") -> Array:
+    """Give the gradient that a backward pass from a loss times `factor` would give: one rounding to `dtype`.
+
+    >>> scaled(np.array([1.0, 2.0**-20]), 1024.0, "float16").tolist()
+    [1024.0, 0.0009765625]
+    """
+    with np.errstate(all="ignore"):
+        product: Array = (gradient * factor).astype(dtype)
+    return product
+
+
+class Driver(ABC):
+    """A scaler with the gradients of its groups.
+
+    A step is `backward` (several times, to accumulate), then for each group `unscale` and `clip` if wanted and `step`,
+    and `update` once. `tell` is a whole step of which only the kind matters.
+
+    Attributes
+    ----------
+    can : frozenset of str
+        What the scaler, or the loop that its framework has around it, can do besides: ``"groups"`` several groups at
+        once; ``"rechecks"`` looks at what is about to be applied; ``"unchecked"`` can be asked to update without a
+        check; ``"counts"`` shows whether the optimizer's counters moved.
+    groups : tuple of str
+    counted : int
+        By how much counters and schedules of the optimizer have moved.
+    """
+
+    can: frozenset[str] = frozenset()
+    groups: tuple[str, ...] = ONE_GROUP
+    counted: int = 0
+
+    @abstractmethod
+    def scale(self, group: str) -> float:
+        """Give the scale that the scaler shows for a group."""
+
+    def factor(self, group: str) -> float:
+        """Give what a float32 loss of 1 becomes, which is what gradients are multiplied by. Default: the scale."""
+        return self.scale(group)
+
+    @abstractmethod
+    def backward(self, gradients: Mapping[str, Floats | None], dtype: str = "float32") -> None:
+        """Add true gradients, in float64, times the factor and rounded to `dtype`, to those of the groups.
+
+        A group with None, or left out, gets none.
+        """
+
+    @abstractmethod
+    def gradient(self, group: str) -> Array | None:
+        """Give a copy of the gradient of a group as it is now."""
+
+    @abstractmethod
+    def put(self, group: str, gradient: Array) -> None:
+        """Replace the gradient of a group, as a hook or a clipping by hand does."""
+
+    @abstractmethod
+    def unscale(self, group: str) -> None:
+        """Divide the scale out of the gradient of a group, before `step` would.
+
+        Raises
+        ------
+        Refusal
+            If the scaler, or its loop, refuses.
+        """
+
+    def clip(self, group: str, norm: float) -> None:
+        """Clip the gradient of a group by its norm, in float64: by default after unscaling it."""
+        self.unscale(group)
+        gradient = self.gradient(group)
+        if gradient is None or not np.isfinite(gradient).all():
+            return
+        wide = gradient.astype(np.float64)
+        length = float(np.sqrt(np.square(wide).sum()))
+        if length > norm:
+            self.put(group, (wide * (norm / length)).astype(gradient.dtype))
+
+    @abstractmethod
+    def step(self, group: str) -> Array | None:
+        """Let the optimizer of a group move, and give what it was given; None if the step is skipped.
+
+        Raises
+        ------
+        Refusal
+        """
+
+    @abstractmethod
+    def update(self) -> str | None:
+        """End the step. Give the reason if the scaler says, or by its error shows, that training stops."""
+
+    @abstractmethod
+    def zero_grad(self) -> None:
+        """Forget the gradients of all groups."""
+
+    @abstractmethod
+    def saved(self) -> dict[str, Any]:
+        """Give the state of the scaler by each way that it has of saving it; empty if it has none."""
+
+    @abstractmethod
+    def restored(self, way: str, state: Any, fresh: Any) -> Driver:
+        """Give a driver of the new scaler `fresh`, into which a state was loaded that `saved` gave by this way."""
+
+    def tell(self, letter: str) -> Told:
+        """Take a whole step of the kind that a letter of a history says, in all groups."""
+        self.zero_grad()
+        self.backward(dict.fromkeys(self.groups, GRADIENTS[letter]))
+        applied = [self.step(group) is not None for group in self.groups]
+        return Told(any(applied), self.update())

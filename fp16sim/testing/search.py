@@ -1,0 +1,61 @@
+"""Looks for the smallest input on which a check finds a fault."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from fp16sim.testing.walk import Fault
+
+__all__ = ["search"]
+
+T = TypeVar("T")
+
+
+def search(strategy: Any, examine: Callable[[T], None], examples: int = 100) -> None:
+    """Draw inputs, the same ones at every call, and raise the fault of the smallest that has one.
+
+    Parameters
+    ----------
+    strategy : hypothesis strategy
+        Of what `examine` takes.
+    examine : callable
+        Raises :class:`Fault` where there is one.
+    examples : int
+        Inputs that are drawn.
+
+    Raises
+    ------
+    Fault
+    """
+    from hypothesis import HealthCheck, Phase, errors, given, settings
+
+    quiet = settings(
+        max_examples=examples,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        report_multiple_bugs=False,
+        phases=(Phase.explicit, Phase.generate, Phase.shrink),
+    )
+
+    found: list[Fault] = []
+
+    def remembered(drawn: T) -> None:
+        try:
+            examine(drawn)
+        except Fault as fault:
+            found.append(fault)
+            raise
+
+    try:
+        run: Callable[[], None] = quiet(given(strategy)(remembered))
+        run()
+    except Fault as fault:
+        raise Fault(fault.history, fault.what) from fault.__cause__
+    except errors.Flaky:
+        last = found[-1]
+        raise Fault(
+            last.history, f"the same history ends otherwise the second time (the first: {last.what})"
+        ) from None

@@ -1,0 +1,188 @@
+"""One scaler on its way through a history, and the fault that ends it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from unittest import SkipTest
+
+import numpy as np
+
+from fp16sim.testing.driver import GRADIENTS, ONE_GROUP, Array, Driver, Floats, Told
+from fp16sim.testing.histories import RESTART, shown
+
+__all__ = ["Fault", "Hang", "NotApplicable", "Outcome", "Walk", "usable", "written"]
+
+
+class Fault(AssertionError):
+    """What a check found: the history that shows it, and what happened at its end.
+
+    Attributes
+    ----------
+    history : str
+    what : str
+    """
+
+    def __init__(self, history: str, what: str) -> None:
+        super().__init__(f'"{shown(history)}": {what}' if history else what)
+        self.history, self.what = history, what
+
+
+class NotApplicable(SkipTest):
+    """A check that says nothing about this scaler, and why. pytest shows it as a skip."""
+
+
+class Hang(BaseException):
+    """A call of the scaler that does not return. No Exception, so that nothing on the way takes it for one."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What one whole step did.
+
+    Attributes
+    ----------
+    factor : float
+        What multiplied the loss.
+    given : array
+        The scaled gradient that the scaler saw.
+    applied : array or None
+        What the optimizer was given; None if the step was skipped.
+    stop : str or None
+        A reason to stop training.
+    """
+
+    factor: float
+    given: Array
+    applied: Array | None
+    stop: str | None
+
+
+class Walk:
+    """A driver, and the letters of the steps that it has taken.
+
+    Every error of the scaler becomes a :class:`Fault` with the history up to there.
+
+    Attributes
+    ----------
+    driver : Driver
+    letters : list of str
+    """
+
+    current: Walk | None = None
+    """The walk that called a scaler last: whoever interrupts a call that hangs asks it for its history."""
+
+    def __init__(self, driver: Driver) -> None:
+        self.driver = driver
+        self.letters: list[str] = []
+        Walk.current = self
+
+    @property
+    def history(self) -> str:
+        """The steps so far."""
+        return "".join(self.letters)
+
+    def fault(self, what: str) -> Fault:
+        """Give the fault that ends this walk here."""
+        return Fault(self.history, what)
+
+    def scale(self, group: str = ONE_GROUP[0]) -> float:
+        """Give the scale that the scaler shows, a number that may be any."""
+        try:
+            return self.driver.scale(group)
+        except Exception as error:
+            raise self.fault(f"the scale cannot be read: {_described(error)}") from error
+
+    def tell(self, letter: str) -> Told:
+        """Take a step of which only the kind matters."""
+        self.letters.append(letter)
+        try:
+            return self.driver.tell(letter)
+        except Exception as error:
+            raise self.fault(f"the scaler raised {_described(error)}") from error
+
+    def tell_all(self, history: str) -> Told | None:
+        """Take the steps of a history up to the first stop, and give what the last one was told; None if none."""
+        told = None
+        for letter in history:
+            told = self.tell(letter)
+            if told.stop:
+                break
+        return told
+
+    def take(
+        self,
+        letter: str,
+        gradient: Floats | None = None,
+        dtype: str = "float32",
+        spoil: Mapping[int, float] | None = None,
+    ) -> Outcome:
+        """Take a whole step with gradients.
+
+        Parameters
+        ----------
+        letter : str
+            What the history says of it.
+        gradient : float64 array, optional
+            True gradients. Default: those of the letter, see :data:`fp16sim.testing.driver.GRADIENTS`.
+        dtype : str
+            Of the gradients that the backward pass gives.
+        spoil : mapping of place to value, optional
+            Written into the unscaled gradient before the optimizer moves.
+        """
+        self.letters.append(letter)
+        driver, (group, *_) = self.driver, self.driver.groups
+        try:
+            driver.zero_grad()
+            factor = driver.factor(group)
+            driver.backward({group: GRADIENTS[letter] if gradient is None else gradient}, dtype)
+            given = driver.gradient(group)
+            assert given is not None  # it was given above
+            if spoil is not None:
+                driver.unscale(group)
+                spoiled = driver.gradient(group)
+                assert spoiled is not None
+                for place, value in spoil.items():
+                    spoiled[place] = value
+                driver.put(group, spoiled)
+            applied = driver.step(group)
+            return Outcome(factor, given, applied, driver.update())
+        except Exception as error:
+            raise self.fault(f"the scaler raised {_described(error)}") from error
+
+    def restart(self, way: str, fresh: Any) -> None:
+        """Save the scaler by one of its ways, and go on with a fresh one that the state was loaded into."""
+        self.letters.append(RESTART)
+        try:
+            self.driver = self.driver.restored(way, self.driver.saved()[way], fresh)
+        except Exception as error:
+            raise self.fault(f"saving and loading by {way} raised {_described(error)}") from error
+
+
+def written(scale: float) -> str:
+    """Write a scale: large and small powers of two as such.
+
+    >>> written(32768.0), written(2.0**128), written(3.0), written(float("inf"))
+    ('32768', '2^128', '3', 'inf')
+    """
+    fraction, exponent = math.frexp(scale)
+    if math.isfinite(scale) and fraction == 0.5 and not -10 < exponent < 22:
+        return f"2^{exponent - 1}"
+    return f"{scale:g}"
+
+
+def usable(scale: float) -> bool:
+    """Whether a loss can be multiplied by it in float32.
+
+    >>> usable(8.0), usable(0.0), usable(2.0**128), usable(float("nan"))
+    (True, False, False, False)
+    """
+    with np.errstate(all="ignore"):
+        return scale > 0.0 and math.isfinite(np.float32(scale))
+
+
+def _described(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
