@@ -50,8 +50,8 @@ def search(strategy: Any, examine: Callable[[T], None], examples: int = 100) -> 
             raise
 
     try:
-        run: Callable[[], None] = quiet(given(strategy)(remembered))
-        run()
+        run: Any = given(strategy)(remembered)
+        quiet(run)()
     except Fault as fault:
         raise Fault(fault.history, fault.what) from fault.__cause__
     except errors.Flaky:
