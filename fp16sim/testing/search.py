@@ -50,8 +50,8 @@ def search(strategy: Any, examine: Callable[[T], None], examples: int = 100) -> 
             raise
 
     try:
-        run: Any = given(strategy)(remembered)
-        quiet(run)()
+        decorated: Any = given(strategy)  # of Hypothesis, which does not say its type
+        quiet(decorated(remembered))()
     except Fault as fault:
         raise Fault(fault.history, fault.what) from fault.__cause__
     except errors.Flaky:
