@@ -8,9 +8,10 @@ in a regular expression: ``o{166}.``.
 from __future__ import annotations
 
 import re
-from itertools import groupby
+from collections.abc import Iterator
+from itertools import groupby, product
 
-__all__ = ["FINITE", "LETTERS", "NAN", "OVERFLOW", "RESTART", "expanded", "shown"]
+__all__ = ["FINITE", "LETTERS", "NAN", "OVERFLOW", "RESTART", "every", "expanded", "shown"]
 
 FINITE, OVERFLOW, NAN, RESTART = ".", "o", "n", "|"
 LETTERS = FINITE + OVERFLOW + NAN
@@ -52,3 +53,13 @@ def expanded(text: str) -> str:
     if sum(lengths) > _MOST_STEPS:
         raise ValueError(f"{text!r}: {sum(lengths)} steps; a history has at most {_MOST_STEPS}")
     return "".join(letter * length for (letter, _), length in zip(runs, lengths, strict=True))
+
+
+def every(letters: str, most: int) -> Iterator[str]:
+    """Give all histories of these letters up to a length, shorter ones first.
+
+    >>> list(every(".o", 2))
+    ['', '.', 'o', '..', '.o', 'o.', 'oo']
+    """
+    for length in range(most + 1):
+        yield from map("".join, product(letters, repeat=length))

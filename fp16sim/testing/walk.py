@@ -11,9 +11,9 @@ from unittest import SkipTest
 import numpy as np
 
 from fp16sim.testing.driver import GRADIENTS, ONE_GROUP, Array, Driver, Floats, Told
-from fp16sim.testing.histories import RESTART, shown
+from fp16sim.testing.histories import FINITE, RESTART, shown
 
-__all__ = ["Fault", "Hang", "NotApplicable", "Outcome", "Walk", "usable", "written"]
+__all__ = ["Fault", "Hang", "Joint", "NotApplicable", "Outcome", "Walk", "usable", "written"]
 
 
 class Fault(AssertionError):
@@ -57,6 +57,27 @@ class Outcome:
     factor: float
     given: Array
     applied: Array | None
+    stop: str | None
+
+
+@dataclass(frozen=True)
+class Joint:
+    """What one whole step of several groups did.
+
+    Attributes
+    ----------
+    scales, factors : mapping of group to float
+        The scales that the scaler showed before the step, and what multiplied the loss.
+    given, applied : mapping of group to array, or None
+        The scaled gradients, and what each optimizer was given; None if its step was skipped.
+    stop : str or None
+        A reason to stop training.
+    """
+
+    scales: Mapping[str, float]
+    factors: Mapping[str, float]
+    given: Mapping[str, Array | None]
+    applied: Mapping[str, Array | None]
     stop: str | None
 
 
@@ -149,6 +170,24 @@ class Walk:
                 driver.put(group, spoiled)
             applied = driver.step(group)
             return Outcome(factor, given, applied, driver.update())
+        except Exception as error:
+            raise self.fault(f"the scaler raised {_described(error)}") from error
+
+    def take_each(self, letters: Mapping[str, str]) -> Joint:
+        """Take a whole step in which each group has the gradient of a letter of its own.
+
+        The history gets the first letter that is not finite, if there is one.
+        """
+        self.letters.append(next((letter for letter in letters.values() if letter != FINITE), FINITE))
+        driver = self.driver
+        try:
+            driver.zero_grad()
+            scales = {group: driver.scale(group) for group in letters}
+            factors = {group: driver.factor(group) for group in letters}
+            driver.backward({group: GRADIENTS[letter] for group, letter in letters.items()})
+            given = {group: driver.gradient(group) for group in letters}
+            applied = {group: driver.step(group) for group in letters}
+            return Joint(scales, factors, given, applied, driver.update())
         except Exception as error:
             raise self.fault(f"the scaler raised {_described(error)}") from error
 
