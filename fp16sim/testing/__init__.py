@@ -11,8 +11,9 @@ from typing import Any
 
 _HOMES = {
     "adapters": "adapt",
-    "checking": "Report ScalerCheckError Verdict check_scaler scaler_checks",
+    "checking": "ScalerCheckError check_scaler scaler_checks",
     "driver": "Driver",
+    "report": "Report Verdict",
     "walk": "Fault NotApplicable",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}

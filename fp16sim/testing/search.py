@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from fp16sim.testing.walk import Fault
 
-__all__ = ["search"]
+__all__ = ["quiet", "search"]
 
 T = TypeVar("T")
 
@@ -28,17 +28,7 @@ def search(strategy: Any, examine: Callable[[T], None], examples: int = 100) -> 
     ------
     Fault
     """
-    from hypothesis import HealthCheck, Phase, errors, given, settings
-
-    quiet = settings(
-        max_examples=examples,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        suppress_health_check=list(HealthCheck),
-        report_multiple_bugs=False,
-        phases=(Phase.explicit, Phase.generate, Phase.shrink),
-    )
+    from hypothesis import errors, given
 
     found: list[Fault] = []
 
@@ -51,7 +41,7 @@ def search(strategy: Any, examine: Callable[[T], None], examples: int = 100) -> 
 
     try:
         decorated: Any = given(strategy)  # of Hypothesis, which does not say its type
-        quiet(decorated(remembered))()
+        quiet(examples)(decorated(remembered))()
     except Fault as fault:
         raise Fault(fault.history, fault.what) from fault.__cause__
     except errors.Flaky:
@@ -59,3 +49,18 @@ def search(strategy: Any, examine: Callable[[T], None], examples: int = 100) -> 
         raise Fault(
             last.history, f"the same history ends otherwise the second time (the first: {last.what})"
         ) from None
+
+
+def quiet(examples: int, shrink: bool = True) -> Any:
+    """Give settings of Hypothesis that draw the same inputs at every run, and write nothing anywhere."""
+    from hypothesis import HealthCheck, Phase, settings
+
+    return settings(
+        max_examples=examples,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+        report_multiple_bugs=False,
+        phases=(Phase.explicit, Phase.generate, *([Phase.shrink] if shrink else [])),
+    )
