@@ -47,13 +47,16 @@ class ValueDriver(Driver):
         self._by_group = isinstance(scaler.scale, Mapping)
         self._told = {letter: self._observation(letter) for letter in (FINITE, OVERFLOW, NAN)}
         self.zero_grad()
+        self._begin()
 
     def zero_grad(self) -> None:
         self._gradients: dict[str, Array] = {}
         self._carried: dict[str, float] = {}
+
+    def _begin(self) -> None:
         self._following: tuple[Any, Decision] | None = None
         self._unscaled: set[str] = set()
-        self._accepted = False
+        self._stepped: set[str] = set()
 
     def scale(self, group: str) -> float:
         return _number(self.scaler.scale, group)
@@ -65,16 +68,17 @@ class ValueDriver(Driver):
             return float(scale_loss(self.scaler, Tensor(np.float32(1.0))).data)
 
     def backward(self, gradients: Mapping[str, Floats | None], dtype: str = "float32") -> None:
-        for group, gradient in gradients.items():
-            if gradient is None:
-                continue
-            if group in self._unscaled:
-                raise Refusal("a gradient was unscaled already: one that is not cannot be added to it")
-            factor = self.factor(group)
-            if self._carried.setdefault(group, factor) != factor:
+        given = {group: gradient for group, gradient in gradients.items() if gradient is not None}
+        factors = {group: self.factor(group) for group in given}
+        if given and self._following is not None:  # what is added now would be neither looked at nor unscaled
+            raise Refusal("the gradients of this step were looked at already: update before you add to them")
+        for group, factor in factors.items():
+            if group in self._carried and self._carried[group] != factor:
                 raise Refusal(
                     f"gradients of the scales {self._carried[group]:g} and {factor:g} cannot be added"
                 )
+        for group, gradient in given.items():
+            factor = self._carried[group] = factors[group]
             new, old = scaled(gradient, factor, dtype), self._gradients.get(group)
             with np.errstate(all="ignore"):
                 self._gradients[group] = new if old is None else old + new
@@ -119,16 +123,19 @@ class ValueDriver(Driver):
                 self._gradients[group] = unscale(gradient, own)
 
     def step(self, group: str) -> Array | None:
+        if group in self._stepped:
+            raise Refusal(f"the optimizer of {group!r} moved already: update before it moves again")
         for each in self.groups:
             if each not in self._unscaled:
                 self.unscale(each)
         decision = self._decided()
-        if not self._accepted and _any(decision.apply) and hasattr(self.scaler, "accepts"):
-            self._accepted = True
-            if not self.scaler.accepts([self._gradients.get(each) for each in self.groups]):
+        if _any(decision.apply) and hasattr(self.scaler, "accepts"):
+            left = [self._gradients.get(each) for each in self.groups if each not in self._stepped]
+            if not self.scaler.accepts(left):
                 refused = replace(self._observe(), overflow=True)
                 self._following = checked_update(self.scaler, refused)
                 decision = self._following[1]
+        self._stepped.add(group)
         return self.gradient(group) if _of(decision.apply, group) else None
 
     def update(self) -> str | None:
@@ -136,6 +143,7 @@ class ValueDriver(Driver):
         given = self._following or checked_update(self.scaler, observation)
         self.scaler, decision = given
         self.zero_grad()
+        self._begin()
         applied = _any(decision.apply)
         self.counted += applied if decision.advance is None else bool(decision.advance)
         return decision.stop
