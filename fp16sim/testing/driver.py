@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from fp16sim.testing.histories import FINITE, NAN, OVERFLOW
 
-__all__ = ["GRADIENTS", "ONE_GROUP", "PEAK", "Driver", "Refusal", "Told", "scaled"]
+__all__ = ["GRADIENTS", "ONE_GROUP", "PEAK", "Driver", "Refusal", "Told", "clipped", "scaled"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -52,6 +52,19 @@ def scaled(gradient: Floats, factor: float, dtype: str = "float32") -> Array:
     with np.errstate(all="ignore"):
         product: Array = (gradient * factor).astype(dtype)
     return product
+
+
+def clipped(gradient: Array, norm: float) -> Array:
+    """Give a gradient with at most this Euclidean norm, in float64, rounded once; one that is not finite as it is.
+
+    >>> clipped(np.float32([3.0, 4.0]), 2.5).tolist()
+    [1.5, 2.0]
+    """
+    if not np.isfinite(gradient).all():
+        return gradient
+    wide = gradient.astype(np.float64)
+    length = float(np.sqrt(np.square(wide).sum()))
+    return gradient if length <= norm else (wide * (norm / length)).astype(gradient.dtype)
 
 
 class Driver(ABC):
@@ -112,12 +125,8 @@ class Driver(ABC):
         """Clip the gradient of a group by its norm, in float64: by default after unscaling it."""
         self.unscale(group)
         gradient = self.gradient(group)
-        if gradient is None or not np.isfinite(gradient).all():
-            return
-        wide = gradient.astype(np.float64)
-        length = float(np.sqrt(np.square(wide).sum()))
-        if length > norm:
-            self.put(group, (wide * (norm / length)).astype(gradient.dtype))
+        if gradient is not None:
+            self.put(group, clipped(gradient, norm))
 
     @abstractmethod
     def step(self, group: str) -> Array | None:
@@ -150,3 +159,10 @@ class Driver(ABC):
         self.backward(dict.fromkeys(self.groups, GRADIENTS[letter]))
         applied = [self.step(group) is not None for group in self.groups]
         return Told(any(applied), self.update())
+
+    def tell_peak(self, letter: str, peak: float) -> Told:
+        """Take a whole step as `tell` does, with `peak` as the largest true gradient, for a scaler that looks at it.
+
+        Default: `tell`, for scalers that only learn whether gradients are finite.
+        """
+        return self.tell(letter)

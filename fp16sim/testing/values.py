@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import is_dataclass, replace
 from typing import Any
 
@@ -18,7 +19,7 @@ from fp16sim.scaling.protocol import (
     unscale,
 )
 from fp16sim.scaling.state import restored_scaler, saved_scaler
-from fp16sim.testing.driver import ONE_GROUP, PEAK, Array, Driver, Floats, Refusal, Told, scaled
+from fp16sim.testing.driver import ONE_GROUP, PEAK, Array, Driver, Floats, Refusal, Told, clipped, scaled
 from fp16sim.testing.histories import FINITE, NAN, OVERFLOW
 
 __all__ = ["ValueDriver"]
@@ -27,39 +28,58 @@ _INFINITE = float("inf")
 
 
 class ValueDriver(Driver):
-    """A loop around a scaler of the protocol: observe, update, unscale, look once more, step.
+    """A loop around a scaler of the protocol, as `fit` has one: observe, update, unscale, look once more, step.
 
-    All groups are observed together, at the first `unscale` or `step`, since one decision is about all of them.
+    All groups are observed together, at the first `unscale` or `step`, since one decision is about all of them; a
+    gradient that came later would be applied unseen, so `backward` refuses it until `update` has ended the step.
+    Nothing is applied, and nothing counted, where the decision holds a reason to stop.
 
     Parameters
     ----------
     scaler : object with `scale` and `update`
     groups : tuple of str
-        With several the scaler is told of the overflow of each, as a mapping.
+        With several the scaler is told of the overflow of each, as a mapping. A scaler that has a scale for each of
+        some groups of its own is driven with those unless others are asked for.
+
+    Attributes
+    ----------
+    scaler : object
+        The scaler as it is now.
+
+    Examples
+    --------
+    >>> from fp16sim.scaling import make
+    >>> driver = ValueDriver(make("robust", init_scale=8.0))
+    >>> driver.backward({"all": np.array([3.0])})
+    >>> driver.gradient("all"), driver.step("all"), driver.update()
+    (array([24.], dtype=float32), array([3.], dtype=float32), None)
     """
 
     def __init__(self, scaler: Any, groups: tuple[str, ...] = ONE_GROUP) -> None:
-        self.scaler, self.groups = scaler, groups
-        self.can = frozenset(
-            {"groups", "unchecked", "counts", *(("rechecks",) if hasattr(scaler, "accepts") else ())}
-        )
-        self.counted = 0
         self._by_group = isinstance(scaler.scale, Mapping)
+        self.scaler, self.groups = scaler, _own_groups(scaler.scale, groups) if self._by_group else groups
+        rechecks = ("rechecks",) if hasattr(scaler, "accepts") else ()
+        self.can = frozenset({"groups", "unchecked", "counts", *rechecks})
+        self.counted = 0
         self._told = {letter: self._observation(letter) for letter in (FINITE, OVERFLOW, NAN)}
-        self.zero_grad()
+        self._peak, self._told_peak = PEAK, self._told[FINITE]
         self._begin()
+
+    def _begin(self) -> None:
+        self.zero_grad()
+        self._seen: Observation | None = None
+        self._following: tuple[Any, Decision] | None = None
+        self._asked: set[str] = set()
+        self._unscaled: set[str] = set()
+        self._stepped: set[str] = set()
+        self._moved = self._refused = False
 
     def zero_grad(self) -> None:
         self._gradients: dict[str, Array] = {}
         self._carried: dict[str, float] = {}
 
-    def _begin(self) -> None:
-        self._following: tuple[Any, Decision] | None = None
-        self._unscaled: set[str] = set()
-        self._stepped: set[str] = set()
-
     def scale(self, group: str) -> float:
-        return _number(self.scaler.scale, group)
+        return float(_of(self.scaler.scale, group))
 
     def factor(self, group: str) -> float:
         if self._by_group:
@@ -69,17 +89,16 @@ class ValueDriver(Driver):
 
     def backward(self, gradients: Mapping[str, Floats | None], dtype: str = "float32") -> None:
         given = {group: gradient for group, gradient in gradients.items() if gradient is not None}
-        factors = {group: self.factor(group) for group in given}
         if given and self._following is not None:  # what is added now would be neither looked at nor unscaled
-            raise Refusal("the gradients of this step were looked at already: update before you add to them")
+            raise Refusal("the gradients of this step were looked at already: call update before the next")
+        factors = {group: self.factor(group) for group in given}
         for group, factor in factors.items():
-            if group in self._carried and self._carried[group] != factor:
-                raise Refusal(
-                    f"gradients of the scales {self._carried[group]:g} and {factor:g} cannot be added"
-                )
+            carried = self._carried.get(group, factor)
+            if carried != factor and not carried != carried:
+                raise Refusal(f"gradients of the scales {carried:g} and {factor:g} cannot be added")
         for group, gradient in given.items():
-            factor = self._carried[group] = factors[group]
-            new, old = scaled(gradient, factor, dtype), self._gradients.get(group)
+            self._carried[group] = factors[group]
+            new, old = scaled(gradient, factors[group], dtype), self._gradients.get(group)
             with np.errstate(all="ignore"):
                 self._gradients[group] = new if old is None else old + new
 
@@ -88,11 +107,12 @@ class ValueDriver(Driver):
         return None if gradient is None else gradient.copy()
 
     def put(self, group: str, gradient: Array) -> None:
-        self._gradients[group] = gradient
+        self._gradients[group] = gradient.copy()
 
     def _decided(self) -> Decision:
         if self._following is None:
-            self._following = checked_update(self.scaler, self._observe())
+            self._seen = self._observe()
+            self._following = checked_update(self.scaler, self._seen)
         return self._following[1]
 
     def _observe(self) -> Observation:
@@ -112,63 +132,100 @@ class ValueDriver(Driver):
         return observe(_OneScale(self.scale(group)) if self._by_group else self.scaler, gradients)
 
     def unscale(self, group: str) -> None:
-        if group in self._unscaled:
-            raise Refusal(f"the gradient of {group!r} is unscaled already")
+        if group in self._asked or group in self._stepped:
+            raise Refusal(f"the gradient of {group!r} is unscaled already: call update before the next")
+        self._asked.add(group)
+        self._unscale_once(group)
+
+    def _unscale_once(self, group: str) -> None:
         decision = self._decided()
-        self._unscaled.add(group)
         gradient = self._gradients.get(group)
-        if gradient is not None and _of(decision.apply, group):
+        if group in self._unscaled:
+            return
+        self._unscaled.add(group)
+        if gradient is not None and _moves(decision, group):
             own = replace(decision, divide_by=float(_of(decision.divide_by, group)))
             with np.errstate(all="ignore"):
                 self._gradients[group] = unscale(gradient, own)
 
+    def clip(self, group: str, norm: float) -> None:
+        self._unscale_once(group)
+        gradient = self.gradient(group)
+        if gradient is not None:
+            self.put(group, clipped(gradient, norm))
+
     def step(self, group: str) -> Array | None:
         if group in self._stepped:
-            raise Refusal(f"the optimizer of {group!r} moved already: update before it moves again")
+            raise Refusal(f"the optimizer of {group!r} has stepped already: call update before the next")
         for each in self.groups:
-            if each not in self._unscaled:
-                self.unscale(each)
-        decision = self._decided()
-        if _any(decision.apply) and hasattr(self.scaler, "accepts"):
-            left = [self._gradients.get(each) for each in self.groups if each not in self._stepped]
-            if not self.scaler.accepts(left):
-                refused = replace(self._observe(), overflow=True)
-                self._following = checked_update(self.scaler, refused)
-                decision = self._following[1]
+            self._unscale_once(each)
+        moves = _moves(self._decided(), group) and self._accepted()
         self._stepped.add(group)
-        return self.gradient(group) if _of(decision.apply, group) else None
+        if not moves:
+            return None
+        self._moved = True
+        return self.gradient(group)
+
+    def _accepted(self) -> bool:
+        """Ask a scaler that looks once more; what it refuses is an overflow, and skipped whatever it says to that."""
+        if self._refused or not hasattr(self.scaler, "accepts"):
+            return not self._refused
+        decision = self._decided()
+        left = [group for group in self.groups if group not in self._stepped and _moves(decision, group)]
+        if self.scaler.accepts([self._gradients.get(group) for group in left]):
+            return True
+        assert self._seen is not None  # it decided by that
+        self._refused = True
+        self._following = checked_update(self.scaler, replace(self._seen, overflow=True))
+        return False
 
     def update(self) -> str | None:
-        observation = Observation(checked=False)
-        given = self._following or checked_update(self.scaler, observation)
-        self.scaler, decision = given
-        self.zero_grad()
+        self.scaler, decision = self._following or checked_update(self.scaler, Observation(checked=False))
+        self._count(decision, self._moved)
         self._begin()
-        applied = _any(decision.apply)
-        self.counted += applied if decision.advance is None else bool(decision.advance)
         return decision.stop
 
+    def _count(self, decision: Decision, moved: bool) -> None:
+        if not decision.stop:
+            self.counted += moved if decision.advance is None else bool(decision.advance)
+
     def saved(self) -> dict[str, Any]:
-        ways: dict[str, Any] = {}
+        scaler, ways = self.scaler, {}
         for save, load in (("framework_state", "load_framework_state"), ("state_dict", "load_state_dict")):
-            if hasattr(self.scaler, save) and hasattr(self.scaler, load):
-                ways[save] = getattr(self.scaler, save)()
-        if hasattr(self.scaler, "from_state") or is_dataclass(self.scaler):
-            ways["to_json"] = saved_scaler(self.scaler)
+            if hasattr(scaler, save) and hasattr(scaler, load):
+                ways[save] = getattr(scaler, save)()
+        if hasattr(scaler, "to_json"):
+            if hasattr(type(scaler), "from_state"):
+                ways["to_json"] = saved_scaler(scaler)
+        elif is_dataclass(scaler):
+            with suppress(TypeError):  # a clear refusal: this scaler cannot be saved so
+                ways["to_json"] = saved_scaler(scaler)
         return ways
 
     def restored(self, way: str, state: Any, fresh: Any) -> ValueDriver:
         if way == "to_json":
-            return ValueDriver(restored_scaler(fresh, state), self.groups)
-        loaded = getattr(fresh, f"load_{way}")(state)
-        return ValueDriver(fresh if loaded is None else loaded, self.groups)
+            loaded = restored_scaler(fresh, state)
+        else:
+            loaded = getattr(fresh, f"load_{way}")(state)
+        driver = ValueDriver(fresh if loaded is None else loaded, self.groups)
+        driver.counted = self.counted
+        return driver
 
     def tell(self, letter: str) -> Told:
-        following, decision = given = self.scaler.update(self._told[letter])
-        if type(following) is not type(self.scaler) or type(decision) is not Decision:
-            following, decision = checked_update(self.scaler, self._told[letter], given)
-        self.scaler = following
-        return Told(_any(decision.apply), decision.stop)
+        if self._following is not None or self._gradients:
+            self._begin()
+        given = self.scaler.update(self._told[letter])
+        if (
+            type(given) is not tuple
+            or len(given) != 2
+            or type(given[0]) is not type(self.scaler)
+            or type(given[1]) is not Decision
+        ):
+            given = checked_update(self.scaler, self._told[letter], given)
+        self.scaler, decision = given
+        applied = not decision.stop and _any(decision.apply)
+        self._count(decision, applied)
+        return Told(applied, decision.stop)
 
     def _observation(self, letter: str) -> Observation:
         overflow, amax = letter != FINITE, PEAK if letter == FINITE else _INFINITE
@@ -187,6 +244,17 @@ class _OneScale:
         self.scale = scale
 
 
+def _own_groups(scale: Mapping[str, float], groups: tuple[str, ...]) -> tuple[str, ...]:
+    """Give the groups of a scaler with scales for some, where no others were asked for that it has a scale for."""
+    if groups != ONE_GROUP:
+        return groups
+    try:
+        scale[groups[0]]  # some have a scale for every name
+    except KeyError:
+        return tuple(scale) or groups
+    return groups
+
+
 def _peak(observation: Observation) -> float:
     amax = observation.amax
     return max(amax.values()) if isinstance(amax, Mapping) else 0.0 if amax is None else amax
@@ -196,9 +264,10 @@ def _of(value: Any, group: str) -> Any:
     return value[group] if isinstance(value, Mapping) else value
 
 
+def _moves(decision: Decision, group: str) -> bool:
+    """Whether the optimizer of a group moves: a reason to stop comes before it does."""
+    return not decision.stop and bool(_of(decision.apply, group))
+
+
 def _any(apply: bool | Mapping[str, bool]) -> bool:
     return any(apply.values()) if isinstance(apply, Mapping) else bool(apply)
-
-
-def _number(scale: Any, group: str) -> float:
-    return float(_of(scale, group))

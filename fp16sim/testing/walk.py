@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 from unittest import SkipTest
 
 import numpy as np
 
-from fp16sim.testing.driver import GRADIENTS, ONE_GROUP, Array, Driver, Floats, Told
+from fp16sim.testing.driver import GRADIENTS, Array, Driver, Floats, Told
 from fp16sim.testing.histories import FINITE, RESTART, shown
 
-__all__ = ["Fault", "Hang", "Joint", "NotApplicable", "Outcome", "Walk", "usable", "written"]
+__all__ = ["ERRORS", "Fault", "Hang", "Joint", "NotApplicable", "Outcome", "Walk", "usable", "written"]
 
 
 class Fault(AssertionError):
@@ -36,6 +37,10 @@ class NotApplicable(SkipTest):
 
 class Hang(BaseException):
     """A call of the scaler that does not return. No Exception, so that nothing on the way takes it for one."""
+
+
+ERRORS = (Exception, SystemExit, GeneratorExit)
+"""What a scaler may raise that is a fault of it: to end the process is none of its business."""
 
 
 @dataclass(frozen=True)
@@ -109,19 +114,28 @@ class Walk:
         """Give the fault that ends this walk here."""
         return Fault(self.history, what)
 
-    def scale(self, group: str = ONE_GROUP[0]) -> float:
-        """Give the scale that the scaler shows, a number that may be any."""
+    def scale(self, group: str | None = None) -> float:
+        """Give the scale that the scaler shows, of the first group by default: a number that may be any."""
         try:
-            return self.driver.scale(group)
-        except Exception as error:
+            return self.driver.scale(self.driver.groups[0] if group is None else group)
+        except ERRORS as error:
             raise self.fault(f"the scale cannot be read: {_described(error)}") from error
 
-    def tell(self, letter: str) -> Told:
-        """Take a step of which only the kind matters."""
+    @contextmanager
+    def calling(self, letter: str) -> Iterator[Driver]:
+        """Take a step by calls of one's own, on the driver that this gives: an error of the scaler is a fault."""
         self.letters.append(letter)
         try:
-            return self.driver.tell(letter)
-        except Exception as error:
+            yield self.driver
+        except ERRORS as error:
+            raise self.fault(f"the scaler raised {_described(error)}") from error
+
+    def tell(self, letter: str, peak: float | None = None) -> Told:
+        """Take a step of which only the kind matters, and perhaps the largest true gradient."""
+        self.letters.append(letter)
+        try:
+            return self.driver.tell(letter) if peak is None else self.driver.tell_peak(letter, peak)
+        except ERRORS as error:
             raise self.fault(f"the scaler raised {_described(error)}") from error
 
     def tell_all(self, history: str) -> Told | None:
@@ -153,9 +167,8 @@ class Walk:
         spoil : mapping of place to value, optional
             Written into the unscaled gradient before the optimizer moves.
         """
-        self.letters.append(letter)
-        driver, (group, *_) = self.driver, self.driver.groups
-        try:
+        with self.calling(letter) as driver:
+            group = driver.groups[0]
             driver.zero_grad()
             factor = driver.factor(group)
             driver.backward({group: GRADIENTS[letter] if gradient is None else gradient}, dtype)
@@ -170,17 +183,15 @@ class Walk:
                 driver.put(group, spoiled)
             applied = driver.step(group)
             return Outcome(factor, given, applied, driver.update())
-        except Exception as error:
-            raise self.fault(f"the scaler raised {_described(error)}") from error
 
     def take_each(self, letters: Mapping[str, str]) -> Joint:
         """Take a whole step in which each group has the gradient of a letter of its own.
 
         The history gets the first letter that is not finite, if there is one.
         """
-        self.letters.append(next((letter for letter in letters.values() if letter != FINITE), FINITE))
-        driver = self.driver
-        try:
+        with self.calling(
+            next((letter for letter in letters.values() if letter != FINITE), FINITE)
+        ) as driver:
             driver.zero_grad()
             scales = {group: driver.scale(group) for group in letters}
             factors = {group: driver.factor(group) for group in letters}
@@ -188,15 +199,13 @@ class Walk:
             given = {group: driver.gradient(group) for group in letters}
             applied = {group: driver.step(group) for group in letters}
             return Joint(scales, factors, given, applied, driver.update())
-        except Exception as error:
-            raise self.fault(f"the scaler raised {_described(error)}") from error
 
     def restart(self, way: str, fresh: Any) -> None:
         """Save the scaler by one of its ways, and go on with a fresh one that the state was loaded into."""
         self.letters.append(RESTART)
         try:
             self.driver = self.driver.restored(way, self.driver.saved()[way], fresh)
-        except Exception as error:
+        except ERRORS as error:
             raise self.fault(f"saving and loading by {way} raised {_described(error)}") from error
 
 
@@ -222,6 +231,6 @@ def usable(scale: float) -> bool:
         return scale > 0.0 and math.isfinite(np.float32(scale))
 
 
-def _described(error: Exception) -> str:
+def _described(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
