@@ -212,23 +212,33 @@ class ValueDriver(Driver):
         return driver
 
     def tell(self, letter: str) -> Told:
+        return self._tell(self._told[letter])
+
+    def tell_peak(self, letter: str, peak: float) -> Told:
+        if letter != FINITE:
+            return self.tell(letter)
+        if peak != self._peak:
+            self._peak, self._told_peak = peak, self._observation(FINITE, peak)
+        return self._tell(self._told_peak)
+
+    def _tell(self, observation: Observation) -> Told:
         if self._following is not None or self._gradients:
             self._begin()
-        given = self.scaler.update(self._told[letter])
+        given = self.scaler.update(observation)
         if (
             type(given) is not tuple
             or len(given) != 2
             or type(given[0]) is not type(self.scaler)
             or type(given[1]) is not Decision
         ):
-            given = checked_update(self.scaler, self._told[letter], given)
+            given = checked_update(self.scaler, observation, given)
         self.scaler, decision = given
         applied = not decision.stop and _any(decision.apply)
         self._count(decision, applied)
         return Told(applied, decision.stop)
 
-    def _observation(self, letter: str) -> Observation:
-        overflow, amax = letter != FINITE, PEAK if letter == FINITE else _INFINITE
+    def _observation(self, letter: str, peak: float = PEAK) -> Observation:
+        overflow, amax = letter != FINITE, peak if letter == FINITE else _INFINITE
         each = self._by_group or len(self.groups) > 1
         return Observation(
             overflow=dict.fromkeys(self.groups, overflow) if each else overflow,
