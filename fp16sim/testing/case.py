@@ -9,14 +9,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
+from unittest import SkipTest
 
 from fp16sim.emulator.formats import nearest_name
 from fp16sim.testing.adapters import adapt
 from fp16sim.testing.driver import ONE_GROUP
 from fp16sim.testing.histories import FINITE, LETTERS, OVERFLOW
-from fp16sim.testing.walk import Fault, Walk, usable
+from fp16sim.testing.walk import ERRORS, Fault, Hang, Walk, usable
 
-__all__ = ["TRAITS", "Case", "Profile", "as_traits", "case_of"]
+__all__ = ["MOST_FINITE", "TRAITS", "Case", "Profile", "as_traits", "case_of"]
 
 TRAITS: dict[str, str] = {
     "power_of_two": "scales are powers of two, and scaling changes no bit",
@@ -28,7 +29,9 @@ TRAITS: dict[str, str] = {
     "any_order": "calls in any order are right, or refused",
 }
 _WITH_A_NUMBER = ("interval", "hysteresis")
-_MOST_OVERFLOWS, _UNMOVED, _MOST_FINITE = 2500, 64, 20_000
+MOST_FINITE = 20_000
+"""Finite steps after which a scale that has not grown is taken not to grow at all."""
+_MOST_OVERFLOWS, _UNMOVED = 2500, 200
 _MOST_STEPS = 100_000
 Make = Callable[[], Any]
 
@@ -40,17 +43,20 @@ class Profile:
     Attributes
     ----------
     start : float
-        Its first scale.
+        Its first scale; NaN if it has none to show.
     floor, top : float
-        The lowest scale of a long burst, and the highest seen; or `min_scale` and `max_scale`, if it has them.
+        The scale that a long burst of overflows ends at, and the highest seen; or `min_scale` and `max_scale`, if it
+        has them.
     patience : int
-        Overflows in a row until the scale is first lowered; 0 if that is never.
+        Overflows in a row until the scale is first lowered: at the start, or, if it starts at its floor, once it has
+        grown. 0 if that is never.
     backoff : float
         By what that multiplied the scale; 1 if it never is.
     to_floor : int
-        Overflows in a row until the lowest scale of a burst.
+        Overflows in a row until the floor, in the burst that gave `patience`.
     window : int or None
-        Finite steps after that overflow until the scale grows; None if it does not within 20,000.
+        Finite steps until the scale grows, after the first lowering or, if it starts at its floor, from the start; None
+        if it does not within 20,000.
     """
 
     start: float = math.nan
@@ -92,7 +98,9 @@ class Case:
         """Make a scaler."""
         try:
             return self.make()
-        except Exception as error:
+        except SkipTest:  # a factory whose framework is not installed may say so
+            raise
+        except ERRORS as error:
             raise Fault("", f"making a scaler raised {type(error).__name__}: {error}") from error
 
     def walk(self, groups: tuple[str, ...] = ONE_GROUP) -> Walk:
@@ -100,7 +108,7 @@ class Case:
         made = self.made()
         try:
             return Walk(adapt(made, groups))
-        except Exception as error:
+        except ERRORS as error:
             raise Fault("", f"{type(error).__name__}: {error}") from error
 
     @cached_property
@@ -109,7 +117,7 @@ class Case:
         known = _PROFILES.get(self.make) if _can_be_kept(self.make) else None
         if known is None:
             known = Profile()
-            with suppress(Fault):  # the checks find it themselves
+            with suppress(Fault, Hang):  # the checks find it themselves
                 known = _profile(self)
             if _can_be_kept(self.make):
                 _PROFILES[self.make] = known
@@ -180,48 +188,76 @@ def _can_be_kept(make: Make) -> bool:
     return True
 
 
+@dataclass
+class _Burst:
+    """What overflows in a row do to a scaler, as far as it goes without a fault or a stop."""
+
+    floor: float
+    patience: int = 0
+    backoff: float = 1.0
+    to_floor: int = 0
+
+
 def _profile(case: Case) -> Profile:
-    walk = case.walk()
-    start = floor = walk.scale()
-    patience, backoff, to_floor, unmoved = 0, 1.0, 0, 0
-    for step in range(1, _MOST_OVERFLOWS + 1):
-        stop = walk.tell(OVERFLOW).stop
-        scale = walk.scale()
-        unmoved += 1
-        if scale < floor:
-            if not patience:
-                patience, backoff = step, scale / floor
-            floor, to_floor, unmoved = scale, step, 0
-        if stop or unmoved == _UNMOVED:
-            break
-    window, top = _climb(case, patience)
+    start = case.walk().scale()
+    burst, walk = _burst(case.walk()), case.walk()
+    with suppress(Fault):
+        walk.tell_all(OVERFLOW * burst.patience)
+    window, highest = _climb(walk)
+    if window and not burst.patience:  # it started at its floor, and is above it now
+        burst = _burst(walk)
     declared = _declared(walk)
     return Profile(
         start=start,
-        floor=declared.get("min_scale", floor),
-        top=declared.get("max_scale", max(start, top)),
-        patience=patience,
-        backoff=backoff,
-        to_floor=to_floor,
+        floor=declared.get("min_scale", burst.floor),
+        top=declared.get("max_scale", max(start, highest)),
+        patience=burst.patience,
+        backoff=burst.backoff,
+        to_floor=burst.to_floor,
         window=window,
     )
 
 
-def _climb(case: Case, patience: int) -> tuple[int | None, float]:
-    """Give the finite steps until the scale grows, from below where it began, and the highest scale seen."""
-    walk = case.walk()
-    for _ in range(patience):
-        walk.tell(OVERFLOW)
-    low = walk.scale()
-    for step in range(1, _MOST_FINITE + 1):
-        if walk.tell(FINITE).stop:
-            break
-        if walk.scale() > low:
-            for _ in range(min(4 * step, _MOST_FINITE)):  # a few windows more show how high it goes
-                if walk.tell(FINITE).stop:
-                    break
-            return step, walk.scale()
-    return None, walk.scale()
+def _burst(walk: Walk) -> _Burst:
+    last = walk.scale()
+    found, moved = _Burst(floor=last), 0
+    with suppress(Fault):
+        for step in range(1, _MOST_OVERFLOWS + 1):
+            stop = walk.tell(OVERFLOW).stop
+            scale = walk.scale()
+            if scale < last and not found.patience:
+                found.patience, found.backoff = step, scale / last
+            if scale != last:
+                moved = step
+            if scale < found.floor or scale > last:  # a floor above the start raises the scale to it
+                found.floor, found.to_floor = scale, step
+            last = scale
+            if stop or step - moved == _UNMOVED:
+                break
+    return found
+
+
+def _climb(walk: Walk) -> tuple[int | None, float]:
+    """Give the finite steps until the scale grows, None if it does not, and the highest scale seen in five times as many.
+
+    A scaler may answer an overflow a step late: growth is from the lowest scale on the way.
+    """
+    low = top = walk.scale()
+    window: int | None = None
+    with suppress(Fault):
+        for step in range(1, MOST_FINITE + 1):
+            if walk.tell(FINITE).stop:
+                return None, top
+            scale = walk.scale()
+            if scale > low:
+                window, top = step, max(top, scale)
+                break
+            low = min(low, scale)
+        for _ in range(4 * (window or 0)):
+            if walk.tell(FINITE).stop:
+                break
+            top = max(top, walk.scale())
+    return window, top
 
 
 def _declared(walk: Walk) -> dict[str, float]:
