@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from fp16sim.emulator.formats import nearest_name
-from fp16sim.testing.case import Case, Make, case_of
+from fp16sim.testing.case import Case, Make, as_traits, case_of
 from fp16sim.testing.checks import CHECKS, Check
 from fp16sim.testing.report import Report, Verdict, judged
-from fp16sim.testing.watchdog import watched
 
-__all__ = ["Report", "ScalerCheckError", "Verdict", "check_scaler", "examined", "scaler_checks"]
+__all__ = [
+    "Report",
+    "ScalerCheckError",
+    "Verdict",
+    "check_scaler",
+    "claimed_checks",
+    "examined",
+    "expected_reasons",
+    "scaler_checks",
+    "verdicts",
+]
 
 
 class ScalerCheckError(AssertionError):
@@ -23,8 +32,7 @@ class ScalerCheckError(AssertionError):
     """
 
     def __init__(self, report: Report) -> None:
-        lines = [f"{verdict.check}: {verdict.what}" for verdict in report.failures]
-        super().__init__("\n".join([f"{len(lines)} of {len(report.verdicts)} checks failed", *lines]))
+        super().__init__("\n".join([report.summary(), *map(Verdict.message, report.failures)]))
         self.report = report
 
 
@@ -70,6 +78,11 @@ def check_scaler(
     ValueError
         On an unknown trait, or an unknown check in `expected_failures`.
 
+    Notes
+    -----
+    A call that does not return is interrupted after 3 seconds, and is a failure like any other; see
+    :mod:`fp16sim.testing.watchdog`.
+
     Examples
     --------
     >>> import fp16sim as fs
@@ -82,20 +95,61 @@ def check_scaler(
     ...     [verdict.what for verdict in error.report.failures if verdict.number == 7]
     ['"o": the scale rose from 0.25 to 1 on an overflow']
     """
-    expected = dict(expected_failures or {})
-    for name in expected:
-        if name not in dict(scaler_checks()):
-            raise ValueError(f"unknown check {name!r}: {nearest_name(name, [n for n, _ in scaler_checks()])}")
-    case = case_of(make, traits)
-    claimed = [check for check in CHECKS if check.trait is None or check.trait in case.traits]
-    with watched():
-        report = Report(tuple(examined(check, case, expected.get(check.name)) for check in claimed))
+    __tracebackhide__ = True
+    report = Report(tuple(verdicts(make, traits, expected_failures)))
     if report.failures:
         raise ScalerCheckError(report)
     return report
 
 
-def examined(check: Callable[[Case], None] | Check, case: Case, expected: str | None = None) -> Verdict:
+def verdicts(
+    make: Make,
+    traits: Iterable[Any] | Mapping[str, Any] = (),
+    expected_failures: Mapping[str, str] | None = None,
+) -> Iterator[Verdict]:
+    """Give what each check that is claimed finds, one after the other as they end; see :func:`check_scaler`."""
+    case = case_of(make, traits)
+    checks = claimed_checks(case.traits)
+    expected = expected_reasons(expected_failures or {}, checks)
+    return (examined(check, case, expected.get(check.name)) for check in checks)
+
+
+def claimed_checks(traits: Iterable[Any] | Mapping[str, Any] = ()) -> tuple[Check, ...]:
+    """Give the checks for every scaler, and those for the traits.
+
+    >>> [check.name for check in claimed_checks() if check.number == 7]
+    ['overflow_never_raises_the_scale']
+    """
+    claimed = as_traits(traits)
+    return tuple(check for check in CHECKS if check.trait is None or check.trait in claimed)
+
+
+def expected_reasons(given: Mapping[str, str], checks: Sequence[Check]) -> dict[str, str]:
+    """Read expected failures: the names of checks that run, each with a reason.
+
+    Raises
+    ------
+    ValueError
+        On an unknown check, one whose trait is not claimed, or one without a reason.
+    """
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            f"expected_failures is a {type(given).__name__}: pass a mapping of check to reason, such as "
+            "{'scale_stays_above_zero': 'issue 12'}"
+        )
+    valid = {check.name: check for check in CHECKS}
+    for name, reason in given.items():
+        if name not in valid:
+            raise ValueError(f"unknown check {name!r}: {nearest_name(str(name), list(valid))}")
+        if valid[name] not in checks:
+            raise ValueError(
+                f"{name} is expected to fail and does not run: claim the trait {valid[name].trait!r}, or take it out"
+            )
+        if not isinstance(reason, str) or not reason.strip():
+            raise ValueError(f"{name} is expected to fail for the reason {reason!r}: say why in words")
+    return dict(given)
+
+
+def examined(check: Check, case: Case, expected: str | None = None) -> Verdict:
     """Run one check and say what it found; `expected` is the reason for a failure that is expected."""
-    assert isinstance(check, Check)
     return judged(check.name, check.number, lambda: check(case), expected)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import textwrap
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
+from unittest import SkipTest
 
+from fp16sim.testing.histories import shown
 from fp16sim.testing.walk import Fault, Hang, NotApplicable
 
 __all__ = ["EXPECTED", "FAILED", "NOT_APPLICABLE", "PASSED", "UNEXPECTED", "Report", "Verdict", "judged"]
 
 PASSED, FAILED, NOT_APPLICABLE = "passed", "failed", "not applicable"
 EXPECTED, UNEXPECTED = "failed as expected", "passed unexpectedly"
+_STATUS = len(UNEXPECTED)
+_INDENT = _STATUS + len("  12  ")
 
 
 @dataclass(frozen=True)
@@ -46,6 +54,37 @@ class Verdict:
         """Whether it fails the scaler."""
         return self.status in (FAILED, UNEXPECTED)
 
+    def message(self) -> str:
+        """Give the check and what happened."""
+        return f"{self.check}: {self.what}"
+
+    def lines(self, name: int = 0, width: int | None = None) -> str:
+        """Give what a terminal shows: the status, the number, the name, and what happened.
+
+        Parameters
+        ----------
+        name : int
+            Columns for the name.
+        width : int, optional
+            Columns in all; what does not fit behind the name stands below it. Default: those of the terminal.
+
+        Examples
+        --------
+        >>> print(Verdict("above_zero", 5, FAILED, '"o{166}": the scale went from 2^-149 to 0').lines(0, 60))
+        FAILED                5  above_zero
+                                 "o{166}": the scale went from
+                                 2^-149 to 0
+        """
+        width = shutil.get_terminal_size((100, 24)).columns if width is None else width
+        status = self.status.upper() if self.bad else self.status
+        number = "" if self.number is None else str(self.number)
+        what = self.what + (f" (expected: {self.reason})" if self.status == EXPECTED else "")
+        head = f"{status:<{_STATUS}}  {number:>2}  {self.check:<{name}}"
+        if len(head) + 2 + len(what) <= width:
+            return f"{head}  {what}".rstrip()
+        below = textwrap.wrap(what, max(width - _INDENT, 24), break_long_words=False, break_on_hyphens=False)
+        return "\n".join([head.rstrip(), *(" " * _INDENT + line for line in below)])
+
 
 @dataclass(frozen=True)
 class Report:
@@ -64,19 +103,42 @@ class Report:
         return tuple(verdict for verdict in self.verdicts if verdict.bad)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give plain data."""
-        return {"ok": not self.failures, "checks": [asdict(verdict) for verdict in self.verdicts]}
+        """Give plain data; histories as :func:`fp16sim.testing.histories.shown` writes them."""
+        checks = [asdict(verdict) for verdict in self.verdicts]
+        for check in checks:
+            check["history"] = None if check["history"] is None else shown(check["history"])
+        return {"ok": not self.failures, "checks": checks}
 
-    def table(self) -> str:
-        """Give a line for each check."""
-        width = max(len(verdict.status) for verdict in self.verdicts)
-        name = max(len(verdict.check) for verdict in self.verdicts)
-        lines = []
-        for verdict in self.verdicts:
-            number = "" if verdict.number is None else str(verdict.number)
-            what = verdict.what + (f" (expected: {verdict.reason})" if verdict.status == EXPECTED else "")
-            lines.append(f"{number:>2}  {verdict.check:<{name}}  {verdict.status:<{width}}  {what}".rstrip())
-        return "\n".join(lines)
+    def to_json(self) -> str:
+        """Give :meth:`to_dict` as strict JSON."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+    def summary(self) -> str:
+        """Count the verdicts in a line.
+
+        >>> Report((Verdict("a", 1, PASSED), Verdict("b", 2, FAILED, "no"))).summary()
+        '1 of 2 checks failed: 1 passed'
+        """
+        counts = Counter(verdict.status for verdict in self.verdicts)
+        bad, all_of_them = len(self.failures), len(self.verdicts)
+        others = [
+            f"{counts[status]} {status}" for status in (PASSED, EXPECTED, NOT_APPLICABLE) if counts[status]
+        ]
+        if counts[UNEXPECTED]:
+            others.insert(0, f"{counts[UNEXPECTED]} of them by passing unexpectedly")
+        head = f"{bad} of {all_of_them} checks failed" if bad else f"no failure in {all_of_them} checks"
+        return f"{head}: {', '.join(others)}" if others else head
+
+    def table(self, width: int | None = None) -> str:
+        """Give a line for each check, more where what happened is longer than the line.
+
+        Parameters
+        ----------
+        width : int, optional
+            Columns. Default: those of the terminal.
+        """
+        name = max((len(verdict.check) for verdict in self.verdicts), default=0)
+        return "\n".join(verdict.lines(name, width) for verdict in self.verdicts)
 
 
 def judged(name: str, number: int | None, examine: Callable[[], Any], expected: str | None = None) -> Verdict:
@@ -92,6 +154,13 @@ def judged(name: str, number: int | None, examine: Callable[[], Any], expected: 
         status = FAILED if expected is None else EXPECTED
         history = fault.history if isinstance(fault, Fault) else None
         return Verdict(name, number, status, str(fault), history, expected or "")
+    except SkipTest:  # of a factory whose framework is not installed
+        raise
+    except (
+        Exception
+    ) as error:  # a fault of a check is not one of what it checks, and the others go on all the same
+        text = " ".join(str(error).split())
+        return Verdict(name, number, FAILED, f"the check itself raised {type(error).__name__}: {text}")
     if expected is not None:
         what = f"it was expected to fail ({expected}): take it out of expected_failures"
         return Verdict(name, number, UNEXPECTED, what, reason=expected)

@@ -1,14 +1,248 @@
-"""Interrupts a call of a scaler that does not return."""
+"""Interrupts a call of a scaler that does not return.
+
+A timer looks at the stack forty times a second. While one and the same call out of this package's tests stands there it
+counts, so calls themselves cost nothing, time within Hypothesis does not count, and a quarter of a million quick calls
+are not one long one. Looks are counted rather than seconds: a machine that is busy elsewhere looks less often, too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ctypes
+import signal
+import sys
+import threading
+import weakref
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
 
-__all__ = ["watched"]
+from fp16sim.testing.histories import RESTART
+from fp16sim.testing.walk import Hang, Walk
+
+__all__ = ["FIRST_LOOKS", "LATER_LOOKS", "Watch", "forget", "shortest_hang", "watched"]
+
+LOOK_EVERY = 0.025
+"""Seconds."""
+FIRST_LOOKS = 120
+"""Three seconds: looks at the same call after which it hangs."""
+LATER_LOOKS = 4
+"""The same for a scaler that was seen to hang."""
+_KIT = str(Path(__file__).parent)
+_PACKAGE = str(Path(__file__).parent.parent)
+_STRATEGIES = str(Path("hypothesis", "x"))[:-1]
+# What takes seconds at its first use and is not the scaler's: importing a framework, compiling a kernel.
+_SLOW_ONCE = ("<frozen importlib", str(Path("numba", "core", "x"))[:-1])
+_Factory = Callable[[], Any]
+
+_hung: weakref.WeakKeyDictionary[_Factory, str] = weakref.WeakKeyDictionary()
+_own = threading.local()
+
+
+class Watch:
+    """Looks at the stack of one thread.
+
+    Attributes
+    ----------
+    make : callable
+        The factory of the scaler that is tested.
+    history, what : str
+        Of the call that was interrupted last: the steps of its walk, and which call it was.
+    """
+
+    def __init__(self, make: _Factory) -> None:
+        self.make = make
+        self.history, self.what = "", "a call does not return"
+        self._call: FrameType | None = None
+        self._looks = 0
+
+    def look(self, frame: FrameType | None) -> bool:
+        """Whether the call that a stack shows is to be interrupted."""
+        call, caller, slow = _call_in(frame)
+        if call is None or call is not self._call:
+            self._call, self._looks = call, 0
+            return False
+        self._looks += not slow
+        if self._looks < (LATER_LOOKS if _known(self.make) is not None else FIRST_LOOKS):
+            return False
+        self._looks = 0
+        assert caller is not None  # there is a call
+        self.history, self.what = _history(caller), _described(frame, call, caller)
+        _remember(self.make, self.history)
+        return True
+
+    def signalled(self, number: int, frame: FrameType | None) -> None:
+        """Look, as the handler of a signal."""
+        if self.look(frame):
+            raise Hang(self.what)
 
 
 @contextmanager
-def watched() -> Iterator[None]:
-    """Watch the calls of scalers inside: one that does not return raises :class:`fp16sim.testing.walk.Hang`."""
-    yield
+def watched(make: _Factory) -> Iterator[Watch]:
+    """Watch the calls of a scaler inside: one that does not return raises :class:`fp16sim.testing.walk.Hang`.
+
+    Parameters
+    ----------
+    make : callable
+        Its factory, by which a scaler is known that hung before: after 3 seconds the first time, .1 later.
+
+    Notes
+    -----
+    The main thread is interrupted by ``signal.setitimer``. Elsewhere, without it, and where somebody else uses that
+    timer, a thread does it, which cannot interrupt a call that waits within C, such as a long ``time.sleep``.
+    """
+    if getattr(_own, "watch", None) is not None:  # a watch within a watch
+        yield _own.watch
+        return
+    _own.watch = watch = Watch(make)
+    try:
+        with _by_signal(watch) if _timer_is_free() else _by_thread(watch):
+            yield watch
+    finally:
+        _own.watch = None
+
+
+def shortest_hang(walk: Callable[[], Walk], watch: Watch) -> str:
+    """Give the shortest end of the history of a hang that hangs, too, from the beginning.
+
+    The steps are told by their kind alone; if that does not hang, the history stays as it is.
+    """
+    history = watch.history
+    known = _known(watch.make)
+    if known and history.endswith(known):
+        return known
+    if RESTART in history or len(history) < 2:
+        return history
+
+    def hangs(length: int) -> bool:
+        try:
+            with watched(watch.make):
+                walk().tell_all(history[-length:])
+        except Hang:
+            return True
+        except AssertionError:  # another fault of the same scaler
+            return False
+        return False
+
+    found = next((length for length in _lengths(len(history)) if hangs(length)), None)
+    if found is None:
+        return history
+    shorter = found // 2 if found > _ONE_BY_ONE else found - 1
+    while found - shorter > 1:
+        middle = (found + shorter) // 2
+        shorter, found = (shorter, middle) if hangs(middle) else (middle, found)
+    _remember(watch.make, history[-found:])
+    return history[-found:]
+
+
+_ONE_BY_ONE = 16
+
+
+def _lengths(longest: int) -> Iterator[int]:
+    yield from range(1, min(longest, _ONE_BY_ONE + 1))
+    length = 2 * _ONE_BY_ONE
+    while length < longest:
+        yield length
+        length *= 2
+
+
+def forget(make: _Factory) -> None:
+    """Take a factory for one whose scalers never hung."""
+    _hung.pop(make, None)
+
+
+def _known(make: _Factory) -> str | None:
+    try:
+        return _hung.get(make)
+    except TypeError:  # no weak reference, or no hash
+        return None
+
+
+def _remember(make: _Factory, history: str) -> None:
+    known = _known(make)
+    if known is None or 0 < len(history) < len(known) or not known:
+        try:
+            _hung[make] = history
+        except TypeError:
+            return
+
+
+def _call_in(frame: FrameType | None) -> tuple[FrameType | None, FrameType | None, bool]:
+    """Give the call out of this folder that a stack is in, the frame that made it, and whether it is slow once."""
+    slow, call = False, None
+    while frame is not None:
+        name = frame.f_code.co_filename
+        if name.startswith(_KIT):
+            if call is None or _STRATEGIES in call.f_code.co_filename:
+                return None, None, False
+            return call, frame, slow
+        slow = slow or any(part in name for part in _SLOW_ONCE)
+        call, frame = frame, frame.f_back
+    return None, None, False
+
+
+def _history(caller: FrameType | None) -> str:
+    """Give the steps of the walk that a stack belongs to; none if a scaler is only made."""
+    while caller is not None and caller.f_code.co_filename.startswith(_KIT):
+        local = caller.f_locals
+        for name in ("self", "walk"):
+            if isinstance(local.get(name), Walk):
+                return str(local[name].history)
+        if caller.f_code.co_name in ("made", "adapt"):
+            return ""
+        caller = caller.f_back
+    return "" if Walk.current is None else Walk.current.history
+
+
+def _described(frame: FrameType | None, call: FrameType, caller: FrameType) -> str:
+    """Name the outermost function that is not of this package; else the one called."""
+    if caller.f_code.co_name == "made":
+        return "making a scaler does not return"
+    found = call
+    while frame is not None and frame is not caller:
+        if not frame.f_code.co_filename.startswith(_PACKAGE):
+            found = frame
+        frame = frame.f_back
+    return f"{found.f_code.co_qualname.rpartition('<locals>.')[2]} does not return"
+
+
+def _timer_is_free() -> bool:
+    return (
+        hasattr(signal, "setitimer")
+        and threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGALRM) in (signal.SIG_DFL, signal.SIG_IGN)
+        and signal.getitimer(signal.ITIMER_REAL)[0] == 0
+    )
+
+
+@contextmanager
+def _by_signal(watch: Watch) -> Iterator[None]:
+    before = signal.signal(signal.SIGALRM, watch.signalled)
+    signal.setitimer(signal.ITIMER_REAL, LOOK_EVERY, LOOK_EVERY)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _by_thread(watch: Watch) -> Iterator[None]:
+    watched_thread, ended = threading.get_ident(), threading.Event()
+    interrupt = ctypes.pythonapi.PyThreadState_SetAsyncExc
+    target = ctypes.c_ulong(watched_thread)
+
+    def run() -> None:
+        while not ended.wait(LOOK_EVERY):
+            if watch.look(sys._current_frames().get(watched_thread)):
+                interrupt(target, ctypes.py_object(Hang))
+
+    looking = threading.Thread(target=run, name="fp16sim watchdog", daemon=True)
+    looking.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        looking.join()
+        interrupt(target, None)  # one that came too late

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from fp16sim.testing.case import Case, Make, case_of
-from fp16sim.testing.walk import NotApplicable
+from fp16sim.testing.walk import Fault, Hang, NotApplicable
+from fp16sim.testing.watchdog import shortest_hang, watched
 
 __all__ = ["Check"]
 
@@ -54,7 +55,18 @@ class Check:
         NotApplicable
             If the property is not claimed, or the scaler lacks a method that it needs.
         """
+        __tracebackhide__ = True  # pytest shows the test that called, and the message
         case = case_of(make, traits)  # type: ignore[arg-type]
         if self.trait is not None and self.trait not in case.traits:
             raise NotApplicable(f"the trait {self.trait!r} is not claimed")
-        self.examine(case)
+        try:
+            with watched(case.make) as watch:
+                self.examine(case)
+            return
+        except Fault as fault:
+            found, cause = Fault(fault.history, fault.what), fault.__cause__
+        except Hang:
+            found, cause = Fault(shortest_hang(case.walk, watch), watch.what), None
+        except SystemExit as error:  # from a call that no walk made
+            found, cause = Fault("", f"the scaler raised SystemExit: {error}"), error
+        raise found from cause
