@@ -37,6 +37,7 @@ _SLOW_ONCE = ("<frozen importlib", str(Path("numba", "core", "x"))[:-1])
 _Factory = Callable[[], Any]
 
 _hung: weakref.WeakKeyDictionary[_Factory, str] = weakref.WeakKeyDictionary()
+"""Factories whose scalers hung, with the shortest history that does; empty while that is not known."""
 _own = threading.local()
 
 
@@ -69,7 +70,7 @@ class Watch:
         self._looks = 0
         assert caller is not None  # there is a call
         self.history, self.what = _history(caller), _described(frame, call, caller)
-        _remember(self.make, self.history)
+        _remember(self.make, _known(self.make) or "")
         return True
 
     def signalled(self, number: int, frame: FrameType | None) -> None:
@@ -112,7 +113,10 @@ def shortest_hang(walk: Callable[[], Walk], watch: Watch) -> str:
     known = _known(watch.make)
     if known and history.endswith(known):
         return known
-    if RESTART in history or len(history) < 2:
+    if RESTART in history:
+        return history
+    if len(history) < 2:
+        _remember(watch.make, history)
         return history
 
     def hangs(length: int) -> bool:
@@ -160,12 +164,10 @@ def _known(make: _Factory) -> str | None:
 
 
 def _remember(make: _Factory, history: str) -> None:
-    known = _known(make)
-    if known is None or 0 < len(history) < len(known) or not known:
-        try:
-            _hung[make] = history
-        except TypeError:
-            return
+    try:
+        _hung[make] = history
+    except TypeError:
+        return
 
 
 def _call_in(frame: FrameType | None) -> tuple[FrameType | None, FrameType | None, bool]:
