@@ -1,0 +1,99 @@
+"""Optimizers, ranks or layers that share a scaler act together: property 13."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import numpy as np
+
+from fp16sim.testing.case import Case
+from fp16sim.testing.checks.check import Check
+from fp16sim.testing.driver import Array
+from fp16sim.testing.histories import FINITE, NAN, OVERFLOW
+from fp16sim.testing.search import search
+from fp16sim.testing.walk import Joint, NotApplicable, Walk, usable, written
+
+__all__ = ["CHECKS"]
+
+_GROUPS = ("a", "b")
+_Step = tuple[str, ...]
+
+
+def groups_agree(case: Case) -> None:
+    """Groups skip together where any of them overflows, and each is unscaled by what scaled it.
+
+    Each group has its own pattern of overflows. Where the groups show different scales, what is applied is compared
+    with the scaled gradient: dividing by the scale of another group is the fault.
+    """
+    walk = case.walk(_GROUPS)
+    if "groups" not in walk.driver.can or walk.driver.groups != _GROUPS:
+        raise NotApplicable("it cannot be driven with several groups")
+    if any(
+        update is not None for update in walk.take_each(dict.fromkeys(_GROUPS, OVERFLOW)).applied.values()
+    ):
+        raise NotApplicable("it applies overflows")
+
+    def examine(steps: tuple[_Step, ...] | list[_Step]) -> None:
+        walk = case.walk(_GROUPS)
+        for letters in steps:
+            joint = walk.take_each(dict(zip(_GROUPS, letters, strict=True)))
+            _agree(walk, dict(zip(_GROUPS, letters, strict=True)), joint)
+            if joint.stop:
+                return
+
+    patterns = list(product(FINITE + OVERFLOW, repeat=len(_GROUPS)))
+    for length in range(1, 4):
+        for steps in product(patterns, repeat=length):
+            examine(steps)
+
+    from hypothesis import strategies as st
+
+    letter = st.sampled_from(FINITE + OVERFLOW + NAN)
+    step = st.tuples(*(letter for _ in _GROUPS))
+    search(st.lists(step, max_size=12), examine, min(50, case.examples))
+
+
+def _agree(walk: Walk, letters: dict[str, str], joint: Joint) -> None:
+    overflowed = [group for group, letter in letters.items() if letter != FINITE]
+    applied = {group: update for group, update in joint.applied.items() if update is not None}
+    skipped = [group for group in letters if group not in applied]
+    if applied and skipped:
+        raise walk.fault(
+            f"{_named(overflowed)} overflowed: the step of {_named(skipped)} was skipped, that of "
+            f"{_named(list(applied))} was applied"
+        )
+    if applied and overflowed:
+        raise walk.fault(f"{_named(overflowed)} overflowed, and the steps of all groups were applied")
+    if skipped and not overflowed and all(usable(factor) for factor in joint.factors.values()):
+        raise walk.fault("no group overflowed, and the step was skipped")
+    for group, update in applied.items():
+        given = joint.given[group]
+        assert given is not None  # it has a letter
+        _unscaled_by_its_own(walk, group, _divisor(given, update), joint)
+
+
+def _unscaled_by_its_own(walk: Walk, group: str, divisor: float, joint: Joint) -> None:
+    own = joint.factors[group]
+    for other, scale in joint.scales.items():
+        # Scales differ by factors of more than 2^(1/8); rounding twice to float16 moves the quotient by less.
+        if usable(scale) and usable(own) and _near(divisor, scale) and not _near(divisor, own):
+            raise walk.fault(
+                f"the loss was multiplied by {written(own)}, and the gradient of {group!r} divided by "
+                f"{written(scale)}, the scale of {other!r}"
+            )
+
+
+def _near(divisor: float, scale: float) -> bool:
+    return abs(divisor / scale - 1.0) < 0.04
+
+
+def _divisor(given: Array, update: Array) -> float:
+    with np.errstate(all="ignore"):
+        return float(given.astype(np.float64).ravel()[0] / update.astype(np.float64).ravel()[0])
+
+
+def _named(groups: list[str]) -> str:
+    return " and ".join(repr(group) for group in groups)
+
+
+CHECKS = (Check("groups_agree", 13, groups_agree, trait="groups"),)

@@ -1,0 +1,134 @@
+"""A scaler that was saved and loaded goes on as one that was not: property 10."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from fp16sim.testing.case import Case
+from fp16sim.testing.checks.check import Check
+from fp16sim.testing.histories import FINITE, LETTERS, NAN, OVERFLOW, every
+from fp16sim.testing.search import search
+from fp16sim.testing.walk import ERRORS, NotApplicable, Walk, written
+
+__all__ = ["CHECKS"]
+
+_UNMOVED = 64
+_Step = tuple[float, bool, str | None]
+"""The scale after a step, whether it was applied, and a reason to stop."""
+
+
+def checkpoint_round_trip(case: Case) -> None:
+    """A new scaler that a state was loaded into goes on as the one that was saved, at any place of a history.
+
+    Every way of saving that the scaler has is tried. Compared are the scale right after loading, and then at each step
+    the scale, whether it was applied, and whether training stops.
+    """
+    ways = _ways(case)
+    if not ways:
+        raise NotApplicable(
+            "it has no way to save its state: define state_dict and load_state_dict, or to_json and from_state"
+        )
+    for history in every(FINITE + OVERFLOW, 5):
+        _examine(case, ways, history, range(len(history) + 1))
+    for history, places in sorted(_directed(case), key=lambda each: len(each[0])):
+        _examine(case, ways, history, places)
+
+    from hypothesis import strategies as st
+
+    def examine(halves: tuple[str, str]) -> None:
+        _examine(case, ways, halves[0] + halves[1], (len(halves[0]),))
+
+    half = case.histories(LETTERS, most_runs=3)
+    search(st.tuples(half, half), examine, max(4, case.examples // 4))
+
+
+def _ways(case: Case) -> tuple[str, ...]:
+    walk = case.walk()
+    try:
+        return tuple(walk.driver.saved())
+    except ERRORS as error:
+        raise walk.fault(f"saving raised {type(error).__name__}: {error}") from error
+
+
+def _directed(case: Case) -> Iterator[tuple[str, Iterable[int]]]:
+    """Give histories at whose end counters show, and where to save in them."""
+    window, patience, floor = case.profile.window or 1, case.profile.patience, case.profile.to_floor
+    for history in (FINITE * window, FINITE * (window + 1), OVERFLOW * max(patience, 1) + FINITE * window):
+        yield history, sorted({1, len(history) - window + 1, len(history) - 1, len(history)})
+    for letter in (OVERFLOW, NAN):
+        walk = case.walk()
+        for _ in range(floor + _UNMOVED):  # to the floor, and to a stop there if there is one
+            if walk.tell(letter).stop:
+                break
+        length = len(walk.letters)
+        yield letter * (floor + 2), sorted({0, 1, floor, floor + 1})
+        yield letter * (floor + 2) + FINITE * 3, (floor + 2,)
+        yield letter * length, sorted({min(floor + 1, length), max(length - 2, 0), max(length - 1, 0)})
+
+
+@dataclass
+class _Track:
+    """The steps of a walk that was never saved."""
+
+    first: float
+    steps: list[_Step]
+
+
+def _tracked(case: Case, history: str) -> _Track:
+    walk = case.walk()
+    track = _Track(walk.scale(), [])
+    for letter in history:
+        told = walk.tell(letter)
+        track.steps.append((walk.scale(), told.applied, told.stop))
+        if told.stop:
+            break
+    return track
+
+
+def _examine(case: Case, ways: tuple[str, ...], history: str, places: Iterable[int]) -> None:
+    track = _tracked(case, history)
+    for place in places:
+        if place < len(track.steps) or place == len(history) == len(track.steps):
+            for way in ways:
+                _restart(case, track, history[: len(track.steps)], place, way)
+
+
+def _restart(case: Case, track: _Track, history: str, place: int, way: str) -> None:
+    walk = case.walk()
+    told = walk.tell_all(history[:place])
+    if told is not None and told.stop:
+        return
+    before = track.steps[place - 1][0] if place else track.first
+    walk.restart(way, case.made())
+    if not _same(walk.scale(), before):
+        raise walk.fault(
+            f"after saving and loading by {way} the scale is {written(walk.scale())}; it was {written(before)}"
+        )
+    for letter, (scale, applied, stop) in zip(history[place:], track.steps[place:], strict=True):
+        given = walk.tell(letter)
+        differs = _difference(walk, given, (scale, applied, stop))
+        if differs:
+            raise walk.fault(f"after saving and loading by {way} {differs}")
+
+
+def _difference(walk: Walk, told: Any, expected: _Step) -> str | None:
+    scale, applied, stop = expected
+    if not _same(walk.scale(), scale):
+        return f"the scale is {written(walk.scale())}; without that it is {written(scale)}"
+    if told.applied != applied:
+        words = ("skipped", "applied")
+        return f"the step is {words[told.applied]}; without that it is {words[applied]}"
+    if bool(told.stop) != bool(stop):
+        if told.stop:
+            return f"training stops ({told.stop}); without that it goes on"
+        return f"training goes on; without that it stops ({stop})"
+    return None
+
+
+def _same(a: float, b: float) -> bool:
+    return a == b or (a != a and b != b)  # NaN is the same as NaN
+
+
+CHECKS = (Check("checkpoint_round_trip", 10, checkpoint_round_trip),)

@@ -1,0 +1,112 @@
+"""What a stop and a skip leave behind: properties 11 and 15."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from fp16sim.testing.case import Case
+from fp16sim.testing.checks.check import Check
+from fp16sim.testing.histories import FINITE, LETTERS, NAN, OVERFLOW, every
+from fp16sim.testing.search import search
+from fp16sim.testing.walk import NotApplicable, Walk, usable, written
+
+__all__ = ["CHECKS"]
+
+_LONGEST_BURST = 2500
+_CRASHES = tuple(
+    error.__name__
+    for error in (
+        AttributeError,
+        IndexError,
+        KeyError,
+        LookupError,
+        NameError,
+        OverflowError,
+        RecursionError,
+        TypeError,
+        UnboundLocalError,
+        ZeroDivisionError,
+    )
+)
+"""Errors that no scaler raises to say that training stops; FloatingPointError is one that some do."""
+
+
+def goes_on_after_a_stop(case: Case) -> None:
+    """Whoever ignores a stop, or catches it, can go on: no crash, no stop on a finite step, a usable scale.
+
+    A stop is a reason in the decision, or an error of the scaler. One whose text begins with the name of a crash, such
+    as ZeroDivisionError, is a crash.
+    """
+    seen = False
+
+    def examine(history: str) -> None:
+        nonlocal seen
+        walk, reason = case.walk(), None
+        for letter in history:
+            stop = walk.tell(letter).stop
+            if reason is None and stop and not usable(walk.scale()):
+                return  # that it came so far is the business of another check
+            seen = seen or stop is not None
+            after = "" if reason is None else ", after a stop"
+            if stop and stop.startswith(_CRASHES):
+                raise walk.fault(f"the scaler crashed{after}: {stop}")
+            if stop and reason is not None and letter == FINITE:
+                raise walk.fault(f"training stops on a finite step{after}: {stop}")
+            reason = reason or stop
+            if reason is not None and not usable(walk.scale()):
+                raise walk.fault(f"the scale is {written(walk.scale())}{after}")
+
+    for history in every(LETTERS, 4):
+        examine(history)
+    for letter in (OVERFLOW, NAN):
+        walk = case.walk()
+        for _ in range(_LONGEST_BURST):
+            if walk.tell(letter).stop:
+                for after in every(FINITE + OVERFLOW, 3):
+                    examine(walk.history + after)
+                break
+    search(case.histories(), examine, max(8, case.examples // 2))
+    if not seen:
+        raise NotApplicable("it never stops")
+
+
+def skip_changes_nothing(case: Case) -> None:
+    """A skipped step hands nothing to the optimizer, and moves none of its counters and schedules."""
+    if "counts" not in case.walk().driver.can:
+        raise NotApplicable("it does not show whether the optimizer's counters move")
+
+    def examine(history: str) -> None:
+        _skip_last(case.walk(), history)
+
+    for history in every(LETTERS, 3):
+        examine(history)
+    window, floor = case.profile.window or 1, case.profile.to_floor
+    for beginning in sorted((FINITE * (window - 1), FINITE * window, OVERFLOW * (floor + 1)), key=len):
+        for letter in (OVERFLOW, NAN):
+            examine(beginning + letter)
+    search(case.histories(), examine, max(8, case.examples // 2))
+
+
+def _skip_last(walk: Walk, history: str) -> None:
+    """Walk to the last step of a history that is no finite one, and look at that one."""
+    history = history.rstrip(FINITE)
+    if not history:
+        return
+    told = walk.tell_all(history[:-1])
+    if told is not None and told.stop:
+        return
+    counted = walk.driver.counted
+    applied = walk.take(history[-1]).applied
+    if applied is not None:
+        if np.isfinite(applied).all():  # what is not is the business of another check
+            raise walk.fault(f"the optimizer was given {applied.ravel()[0]:g} in place of what is not finite")
+        return
+    moved = walk.driver.counted - counted
+    if moved:
+        raise walk.fault(f"the step was skipped, and the optimizer's counters moved by {moved}")
+
+
+CHECKS = (
+    Check("goes_on_after_a_stop", 11, goes_on_after_a_stop),
+    Check("skip_changes_nothing", 15, skip_changes_nothing),
+)
