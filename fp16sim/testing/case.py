@@ -238,7 +238,7 @@ def _burst(walk: Walk) -> _Burst:
 
 
 def _climb(walk: Walk) -> tuple[int | None, float]:
-    """Give the finite steps until the scale grows, None if it does not, and the highest scale seen in five times as many.
+    """Give the finite steps until the scale grows (None: it does not), and the highest scale within five times as many.
 
     A scaler may answer an overflow a step late: growth is from the lowest scale on the way.
     """

@@ -1,10 +1,15 @@
 """The properties of a good loss scaler, each a check of one, some of them to a module."""
 
-from fp16sim.testing.checks import bounds
+from fp16sim.testing.checks import bounds, groups, liveness, overshoot, saving, stops, windows
 from fp16sim.testing.checks.check import Check
 
 __all__ = ["CHECKS", "Check"]
 
+_MODULES = (bounds, groups, liveness, overshoot, saving, stops, windows)
+
 CHECKS: tuple[Check, ...] = tuple(
-    sorted(bounds.CHECKS, key=lambda check: (check.number is None, check.number or 0))
+    sorted(
+        (check for module in _MODULES for check in module.CHECKS),
+        key=lambda check: (check.number is None, check.number or 0),
+    )
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from fp16sim.testing.case import Case
 from fp16sim.testing.checks.check import Check
@@ -15,36 +16,51 @@ __all__ = ["CHECKS"]
 _MOST_FINITE = 250_000
 
 
+def _moves(walk: Walk, history: str) -> Iterator[tuple[str, float, float]]:
+    """Take the steps of a history up to a stop; give letter, scale before and scale after where the scale moved.
+
+    The first scale is given as if it came after nothing.
+    """
+    scale = walk.scale()
+    yield "", math.nan, scale
+    for letter in history:
+        stop = walk.tell(letter).stop
+        before, scale = scale, walk.scale()
+        if scale != before:
+            yield letter, before, scale
+        if stop:
+            return
+
+
 def scale_stays_finite(case: Case) -> None:
     """The scale never becomes infinite, in float32, or NaN.
 
-    Drawn histories, and then finite steps only, up to 250,000 of them or to where the scale grows no more.
+    Drawn histories, and then finite steps only, up to 250,000 of them or to where the scale grows no more for two
+    windows.
     """
-
-    def finite(walk: Walk) -> None:
-        scale = walk.scale()
-        if math.isnan(scale) or (scale > 0 and not usable(scale)):
-            raise walk.fault(
-                f"the scale is {written(scale)}" + ("" if math.isinf(scale) else ", infinite in float32")
-            )
 
     def examine(history: str) -> None:
         walk = case.walk()
-        finite(walk)
-        for letter in history:
-            stop = walk.tell(letter).stop
-            finite(walk)
-            if stop:
-                return
+        for _, _, scale in _moves(walk, history):
+            _need_finite(walk, scale)
 
     search(case.histories(), examine, case.examples)
     walk, highest, unmoved = case.walk(), -math.inf, 0
+    most_unmoved = 2 * (case.profile.window or _MOST_FINITE) + 64
     for _ in range(_MOST_FINITE):
-        if walk.tell(FINITE).stop or unmoved > 4 * (case.profile.window or _MOST_FINITE):
+        if walk.tell(FINITE).stop or unmoved > most_unmoved:
             return
-        finite(walk)
-        unmoved = 0 if walk.scale() > highest else unmoved + 1
-        highest = max(highest, walk.scale())
+        scale = walk.scale()
+        unmoved += 1
+        if not scale <= highest:  # NaN is not
+            _need_finite(walk, scale)
+            highest, unmoved = scale, 0
+
+
+def _need_finite(walk: Walk, scale: float) -> None:
+    if math.isnan(scale) or (scale > 0 and not usable(scale)):
+        beyond = "" if math.isinf(scale) or math.isnan(scale) else ", infinite in float32"
+        raise walk.fault(f"the scale is {written(scale)}{beyond}")
 
 
 def scale_stays_above_zero(case: Case) -> None:
@@ -52,13 +68,12 @@ def scale_stays_above_zero(case: Case) -> None:
 
     def examine(history: str) -> None:
         walk = case.walk()
-        for letter in " " + history:
-            before = math.nan if letter == " " else walk.scale()
-            stop = None if letter == " " else walk.tell(letter).stop
-            if walk.scale() <= 0:
-                raise walk.fault(f"the scale went from {written(before)} to {written(walk.scale())}")
-            if stop:
-                return
+        for letter, before, scale in _moves(walk, history):
+            if scale <= 0:
+                begins = f"the scale is {written(scale)} at the start"
+                raise walk.fault(
+                    f"the scale went from {written(before)} to {written(scale)}" if letter else begins
+                )
 
     search(case.histories(), examine, case.examples)
 
@@ -68,15 +83,9 @@ def overflow_never_raises_the_scale(case: Case) -> None:
 
     def examine(history: str) -> None:
         walk = case.walk()
-        for letter in history:
-            before = walk.scale()
-            stop = walk.tell(letter).stop
-            if letter != FINITE and walk.scale() > before:
-                raise walk.fault(
-                    f"the scale rose from {written(before)} to {written(walk.scale())} on an overflow"
-                )
-            if stop:
-                return
+        for letter, before, scale in _moves(walk, history):
+            if letter not in ("", FINITE) and scale > before:
+                raise walk.fault(f"the scale rose from {written(before)} to {written(scale)} on an overflow")
 
     search(case.histories(), examine, case.examples)
 

@@ -1,0 +1,202 @@
+"""A scaler finds a usable scale again, and says so if there is none: property 3, in three parts."""
+
+from __future__ import annotations
+
+from fp16sim.testing.case import MOST_FINITE, Case, Profile
+from fp16sim.testing.checks.check import Check
+from fp16sim.testing.checks.closed import ClosedLoop, closed_loops, overflows_down_to
+from fp16sim.testing.histories import FINITE, OVERFLOW
+from fp16sim.testing.search import search
+from fp16sim.testing.walk import Fault, Walk, usable, written
+
+__all__ = ["CHECKS"]
+
+_SLACK = 64
+_MOST_UNREPORTED = 2500
+_SHORT = {"most_runs": 3, "longest_run": 6}
+
+
+def recovers_from_overflows(case: Case) -> None:
+    """After any history a usable scale is reached and a step applied, and a scale that is too low grows again.
+
+    After a drawn history the gradients have a constant peak; the largest usable scale lies between twice the floor and
+    the top. With n overflows from the scale to a usable one, each backoff taking as many as the first did, or to the
+    floor if that is more, and a growth window of W finite steps:
+
+    - within 4 (n + W) + 64 steps one at a usable scale is applied. W is there for rules that go by the share of
+      overflows among the steps since the last change, as fairseq's `tolerance` does: that many finite steps may count;
+    - then, unless the scale is at its top, it grows within 4 W + 64 finite steps.
+
+    A stop at a usable scale is an answer, and ends the history; one because the scale is 0 or infinite is not. The
+    history of a fault ends with the first step that changes nothing.
+    """
+    profile = case.profile
+    if not profile.patience:
+        raise _never_lowered(case)
+    if profile.window is None:
+        _need_growth(case)
+
+    def examine(drawn: tuple[str, ClosedLoop]) -> None:
+        history, loop = drawn
+        walk = case.walk()
+        told = walk.tell_all(history)
+        if told and told.stop:
+            _need_usable(walk, told.stop)
+        elif _comes_down(walk, loop, profile):
+            _goes_up(walk, profile)
+
+    search(_with_loops(case), examine, case.examples)
+
+
+def _with_loops(case: Case) -> object:
+    from hypothesis import strategies as st
+
+    return st.tuples(case.histories(), closed_loops(case.profile))
+
+
+def _comes_down(walk: Walk, loop: ClosedLoop, profile: Profile) -> bool:
+    """Take steps until one at a usable scale is applied; False if the scaler stops first."""
+    scale = walk.scale()
+    ideal = max(overflows_down_to(loop.limit, scale, profile), profile.to_floor)
+    bound = _SLACK + 4 * (ideal + (profile.window or 0))
+    moved = len(walk.letters)
+    for _ in range(bound):
+        letter, told = loop.step(walk, scale)
+        if told.stop:
+            _need_usable(walk, told.stop)
+            return False
+        if letter == FINITE and told.applied and usable(scale):
+            return True
+        before, scale = scale, walk.scale()
+        if scale != before and (scale == scale or before == before):  # NaN after NaN is no move
+            moved = len(walk.letters)
+    if usable(scale):
+        kept = f"with {loop} the scale is {written(scale)} and no step is applied in {bound} more"
+        raise Fault(walk.history[: moved + 1], kept)
+    raise Fault(
+        walk.history[:moved], f"the scale is {written(scale)}, and {bound} steps more give no usable one"
+    )
+
+
+def _need_usable(walk: Walk, stop: str) -> None:
+    scale = walk.scale()
+    if not usable(scale):
+        raise walk.fault(f"the scale is {written(scale)} where training stops ({stop})")
+
+
+def _goes_up(walk: Walk, profile: Profile) -> None:
+    low = walk.scale()
+    if not low < profile.top:
+        return
+    bound, begun = _SLACK + 4 * (profile.window or MOST_FINITE), len(walk.letters)
+    for _ in range(bound):
+        if walk.tell(FINITE).stop:
+            return
+        scale = walk.scale()
+        if scale > low:
+            return
+        low = min(low, scale)
+    what = f"the scale is {written(low)}, below its top, and does not grow in {bound} finite steps"
+    raise Fault(walk.history[: begun + 1], what)
+
+
+def _need_growth(case: Case) -> None:
+    walk = case.walk()
+    walk.tell_all(OVERFLOW * case.profile.patience)
+    _goes_up(walk, case.profile)
+
+
+def _never_lowered(case: Case) -> Fault:
+    """Give the fault of a scaler whose scale no overflow lowers; raise what it does instead."""
+    walk = case.walk()
+    told, scale = walk.tell(OVERFLOW), walk.scale()
+    if told.stop:
+        return walk.fault(
+            f"the first overflow stops training ({told.stop}); the scale stays {written(scale)}"
+        )
+    return walk.fault(f"the scale is {written(scale)}, and no overflow ever lowers it")
+
+
+def repeated_overflows_lower_the_scale(case: Case) -> None:
+    """Overflows that come again and again, with fewer finite steps between than let the scale grow, lower it.
+
+    After a short drawn history a pattern of a few steps is repeated, at least half of them overflows, so that rules
+    which go by the share of overflows see enough of them. Within 64 + 4 (p + h) repetitions, with p the overflows that
+    the first backoff took and h the length of the history, the scale is lower at the end of one, unless it is at its
+    floor. Where a hysteresis of N overflows in a row is claimed, fewer in a row are none that it need answer.
+    """
+    profile = case.profile
+    if not profile.patience:
+        raise _never_lowered(case)
+
+    def examine(drawn: tuple[str, str]) -> None:
+        history, pattern = drawn
+        walk = case.walk()
+        told = walk.tell_all(history)
+        first = scale = walk.scale()
+        if (told and told.stop) or not usable(first) or not first > profile.floor:
+            return
+        repeats = _SLACK + 4 * (profile.patience + len(history))
+        for _ in range(repeats):
+            told = walk.tell_all(pattern)
+            if told and told.stop:
+                return
+            scale = walk.scale()
+            if scale < first or not usable(scale):
+                return
+        shown = history + 3 * pattern
+        what = f"{repeats} times {pattern!r} leave the scale at {written(scale)}; it was {written(first)}"
+        raise Fault(shown, what)
+
+    search(_with_patterns(case), examine, 100)
+
+
+def _with_patterns(case: Case) -> object:
+    from hypothesis import strategies as st
+
+    from fp16sim.testing.strategies.histories import overflow_histories
+
+    least = int(case.traits.get("hysteresis", 1))
+    window = case.profile.window or MOST_FINITE
+    patterns = [
+        OVERFLOW * overflows + FINITE * finite
+        for overflows in range(least, least + 3)
+        for finite in range(min(overflows + 1, 4, window))
+    ]
+    return st.tuples(overflow_histories(**_SHORT), st.sampled_from(patterns))
+
+
+def endless_overflows_are_reported(case: Case) -> None:
+    """Overflows for ever end in a stop: a reason in the decision, or an error of the framework's.
+
+    After a short drawn history, 2,500 overflows in a row and as many again as it takes to the floor: MindSpore's
+    manager, the most patient scaler known, raises after 1,000. The history of a fault ends with the first overflow
+    that changes nothing.
+    """
+    from fp16sim.testing.strategies.histories import overflow_histories
+
+    bound = _MOST_UNREPORTED + case.profile.to_floor
+
+    def examine(history: str) -> None:
+        walk = case.walk()
+        told = walk.tell_all(history)
+        if told and told.stop:
+            return
+        scale, moved = walk.scale(), len(walk.letters)
+        for _ in range(bound):
+            if walk.tell(OVERFLOW).stop:
+                return
+            before, scale = scale, walk.scale()
+            if scale != before and (scale == scale or before == before):
+                moved = len(walk.letters)
+        what = f"the scale stays {written(scale)}, and {bound} overflows in a row bring no reason to stop"
+        raise Fault(walk.history[: moved + 1], what)
+
+    search(overflow_histories(**_SHORT), examine, 12)
+
+
+CHECKS = (
+    Check("recovers_from_overflows", 3, recovers_from_overflows),
+    Check("repeated_overflows_lower_the_scale", 3, repeated_overflows_lower_the_scale),
+    Check("endless_overflows_are_reported", 3, endless_overflows_are_reported),
+)

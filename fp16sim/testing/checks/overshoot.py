@@ -1,0 +1,66 @@
+"""One overflow is answered by one backoff: property 6."""
+
+from __future__ import annotations
+
+from fp16sim.testing.case import Case
+from fp16sim.testing.checks.check import Check
+from fp16sim.testing.checks.closed import ClosedLoop, closed_loops, overflows_down_to
+from fp16sim.testing.histories import FINITE
+from fp16sim.testing.search import search
+from fp16sim.testing.walk import Walk, usable, written
+
+__all__ = ["CHECKS"]
+
+_LARGEST_DROP = 16.0
+_SLACK = 64
+_NEARLY = 1 - 2.0**-20  # a backoff of a scale that is no power of two is rounded, in float32 at worst
+
+
+def one_overflow_one_backoff(case: Case) -> None:
+    """At a constant peak the scale ends one backoff below the largest usable one, and no overflow costs a factor of 16.
+
+    After a drawn history, and in it: a single overflow divides the scale by 16 at most. Then gradients have a constant
+    peak. Once one of them has overflowed, the scale does not fall below one backoff, by the factor of the first that
+    the scaler showed, under the least scale that overflows: a lower one answers the same overflow twice. The loop goes
+    on for two growth windows.
+    """
+    from hypothesis import strategies as st
+
+    profile = case.profile
+
+    def examine(drawn: tuple[str, ClosedLoop]) -> None:
+        history, loop = drawn
+        walk = case.walk()
+        scale = walk.scale()
+        for letter in history:
+            told, before, scale = walk.tell(letter), scale, walk.scale()
+            if letter != FINITE:
+                _need_small_drop(walk, before, scale)
+            if told.stop:
+                return
+        least, overflowed = loop.limit * profile.backoff * _NEARLY, False
+        steps = _SLACK + overflows_down_to(loop.limit, scale, profile) + 2 * (profile.window or 1)
+        for _ in range(steps):
+            letter, told = loop.step(walk, scale)
+            before, scale = scale, walk.scale()
+            if letter != FINITE:
+                overflowed = True
+                _need_small_drop(walk, before, scale)
+            if told.stop or not usable(scale):
+                return
+            if overflowed and scale < least:
+                what = (
+                    f"with {loop} the scale falls to {written(scale)}, "
+                    f"where one backoff gives {written(loop.limit * profile.backoff)} or more"
+                )
+                raise walk.fault(what)
+
+    search(st.tuples(case.histories(), closed_loops(profile)), examine, case.examples)
+
+
+def _need_small_drop(walk: Walk, before: float, after: float) -> None:
+    if usable(before) and usable(after) and before > _LARGEST_DROP * after:
+        raise walk.fault(f"one overflow lowers the scale from {written(before)} to {written(after)}")
+
+
+CHECKS = (Check("one_overflow_one_backoff", 6, one_overflow_one_backoff),)
