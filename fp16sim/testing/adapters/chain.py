@@ -34,6 +34,7 @@ class Chain:
     --------
     >>> import fp16sim as fs
     >>> from fp16sim.testing import scaler_checks
+    >>> from fp16sim.testing.adapters import Chain
     >>> check = dict(scaler_checks())["groups_agree"]
     >>> try:
     ...     check(lambda: Chain(lambda: fs.scaling.make("megatron", hysteresis=1)), ["groups"])
