@@ -7,31 +7,83 @@ from __future__ import annotations
 
 from typing import Any
 
+from fp16sim.testing.adapters.chain import Chain
+from fp16sim.testing.adapters.deepspeed_like import DeepSpeedDriver
+from fp16sim.testing.adapters.flax_like import FlaxDriver
+from fp16sim.testing.adapters.jmp_like import JmpDriver
+from fp16sim.testing.adapters.keras_like import KerasDriver
+from fp16sim.testing.adapters.looks import has_methods
+from fp16sim.testing.adapters.torch_like import TorchDriver
 from fp16sim.testing.driver import ONE_GROUP, Driver
 from fp16sim.testing.values import ValueDriver
 
-__all__ = ["adapt"]
+__all__ = ["Chain", "adapt"]
+
+_DRIVERS = (TorchDriver, JmpDriver, FlaxDriver, KerasDriver, DeepSpeedDriver)
+_ACCEPTED = (
+    "`scale` and `update(observation)`; or, as in torch, methods `scale`, `step` and `update`; as in jmp, `scale`, "
+    "`unscale` and `adjust`; as in flax, `scale` and `value_and_grad`; as in Keras 3, `scale_loss`, `apply` and "
+    "`inner_optimizer`; as in DeepSpeed, `cur_scale` and `update_scale`"
+)
 
 
 def adapt(scaler: Any, groups: tuple[str, ...] = ONE_GROUP) -> Driver:
-    """Give a driver of a scaler, chosen by the methods that it has.
+    """Give a driver of a scaler, chosen by the methods and attributes that it has.
 
     Parameters
     ----------
     scaler : object
-        One of this package's protocol (`scale`, and `update` that takes an observation), or a driver already.
+        One of this package's protocol (`scale`, a number, and `update`, which takes an observation); one that looks
+        like torch's ``GradScaler``, FSDP's too, jmp's ``DynamicLossScale``, flax's ``DynamicScale``, Keras 3's
+        ``LossScaleOptimizer`` or DeepSpeed's ``DynamicLossScaler``, see the drivers in this package on what each
+        needs; or a driver already.
     groups : tuple of str
         Names of the optimizers, ranks or layers that share it.
+
+    Returns
+    -------
+    Driver
 
     Raises
     ------
     TypeError
-        If it looks like none of these.
+        If it looks like none of these, if it is disabled, or if it chooses a scale for each tensor.
+
+    Examples
+    --------
+    >>> class Halving:
+    ...     scale_now = 1024.0
+    ...     def scale(self, loss):
+    ...         return loss * self.scale_now
+    ...     def step(self, optimizer):
+    ...         (parameter,) = optimizer.param_groups[0]["params"]
+    ...         parameter.grad /= self.scale_now
+    ...         self.overflow = not abs(parameter.grad).max() < float("inf")
+    ...         if not self.overflow:
+    ...             optimizer.step()
+    ...     def update(self):
+    ...         self.scale_now *= 0.5 if self.overflow else 1.0
+    >>> driver = adapt(Halving())
+    >>> driver.tell("o"), driver.scale("all")
+    (Told(applied=False, stop=None), 512.0)
     """
+    kind = type(scaler).__name__
     if isinstance(scaler, Driver):
         return scaler
-    if hasattr(scaler, "scale") and hasattr(scaler, "update") and not callable(scaler.scale):
+    if isinstance(scaler, Chain):
+        return scaler.driver(groups)
+    if isinstance(scaler, type):
+        raise TypeError(
+            f"{scaler.__name__} is a class: pass a factory of objects, such as lambda: {scaler.__name__}()"
+        )
+    if has_methods(scaler, "scale_for"):
+        raise TypeError(
+            f"a {kind} chooses a scale for each tensor on the way (`scale_for`): "
+            "the checks are of scalers that have one for the whole loss"
+        )
+    if hasattr(scaler, "update") and not callable(getattr(scaler, "scale", print)):
         return ValueDriver(scaler, groups)
-    raise TypeError(
-        f"a {type(scaler).__name__} is no scaler: pass a factory of objects with `scale` and `update`"
-    )
+    for driver in _DRIVERS:
+        if driver.drives(scaler):
+            return driver(scaler, groups)
+    raise TypeError(f"a {kind} is no scaler: it needs {_ACCEPTED}")

@@ -1,0 +1,121 @@
+"""The part of a training loop that is the same around all scalers that decide about all gradients at once."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import numpy as np
+
+from fp16sim.testing.adapters.looks import stop_of
+from fp16sim.testing.driver import ONE_GROUP, Array, Driver, Floats, Refusal, clipped, scaled
+
+__all__ = ["LoopDriver"]
+
+Following = TypeVar("Following", bound="LoopDriver")
+
+
+class LoopDriver(Driver):
+    """Holds gradients as arrays, and lets one decision, at the first `unscale` or `step`, be about all groups.
+
+    Parameters
+    ----------
+    scaler : object
+    groups : tuple of str
+    """
+
+    can = frozenset({"groups", "counts"})
+
+    def __init__(self, scaler: Any, groups: tuple[str, ...] = ONE_GROUP) -> None:
+        self.scaler, self.groups = scaler, groups
+        self.counted = 0
+        self.begin()
+
+    @abstractmethod
+    def judge(self, gradients: dict[str, Array]) -> dict[str, Array] | None:
+        """Show the scaled gradients to the scaler, update it, and give the unscaled ones; None for a skip."""
+
+    def commit(self) -> None:
+        """End the step: by default the scaler was updated by `judge`."""
+
+    def begin(self) -> None:
+        """Begin a step."""
+        self.zero_grad()
+        self._judged = False
+        self._results: dict[str, Array] | None = None
+        self._stop: str | None = None
+        self._asked: set[str] = set()
+        self._unscaled: set[str] = set()
+        self._stepped: set[str] = set()
+
+    def followed_by(self, driver: Following) -> Following:
+        """Give the driver of the restored scaler, which goes on counting."""
+        driver.counted = self.counted
+        return driver
+
+    def zero_grad(self) -> None:
+        self._gradients: dict[str, Array] = {}
+
+    def backward(self, gradients: Mapping[str, Floats | None], dtype: str = "float32") -> None:
+        for group, gradient in gradients.items():
+            if gradient is None:
+                continue
+            if self._judged:
+                raise Refusal(
+                    "the gradients of this step were looked at already: call update before the next"
+                )
+            new, old = scaled(gradient, self.factor(group), dtype), self._gradients.get(group)
+            with np.errstate(all="ignore"):
+                self._gradients[group] = new if old is None else old + new
+
+    def gradient(self, group: str) -> Array | None:
+        gradient = self._gradients.get(group)
+        return None if gradient is None else gradient.copy()
+
+    def put(self, group: str, gradient: Array) -> None:
+        self._gradients[group] = gradient.copy()
+
+    def unscale(self, group: str) -> None:
+        if group in self._asked or group in self._stepped:
+            raise Refusal(f"the gradient of {group!r} is unscaled already: call update before the next")
+        self._asked.add(group)
+        self.unscale_once(group)
+
+    def clip(self, group: str, norm: float) -> None:
+        self.unscale_once(group)
+        gradient = self.gradient(group)
+        if gradient is not None:
+            self.put(group, clipped(gradient, norm))
+
+    def step(self, group: str) -> Array | None:
+        if group in self._stepped:
+            raise Refusal(f"the optimizer of {group!r} has stepped already: call update before the next")
+        for each in self.groups:
+            self.unscale_once(each)
+        self._stepped.add(group)
+        return None if self._results is None else self.gradient(group)
+
+    def update(self) -> str | None:
+        if not self._judged:
+            raise Refusal("nothing was unscaled or stepped: there is nothing to update by")
+        stop, applied = self._stop, self._results is not None and bool(self._stepped)
+        if stop is None:
+            self.commit()
+        self.begin()
+        self.counted += applied
+        return stop
+
+    def unscale_once(self, group: str) -> None:
+        """Replace the gradient of a group by its unscaled one, if it is not yet."""
+        if not self._judged:
+            overflow = not all(np.isfinite(gradient).all() for gradient in self._gradients.values())
+            self._judged = True
+            try:
+                self._results = self.judge(self._gradients)
+            except Exception as error:
+                self._stop = stop_of(error, overflow)
+        results = self._results or {}
+        if group not in self._unscaled and group in results and group in self._gradients:
+            self._gradients[group] = results[group]
+        self._unscaled.add(group)
