@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -150,7 +150,7 @@ class Walk:
     def take(
         self,
         letter: str,
-        gradient: Floats | None = None,
+        gradient: Floats | Callable[[float], Floats] | None = None,
         dtype: str = "float32",
         spoil: Mapping[int, float] | None = None,
     ) -> Outcome:
@@ -160,7 +160,7 @@ class Walk:
         ----------
         letter : str
             What the history says of it.
-        gradient : float64 array, optional
+        gradient : float64 array, or function of the factor, optional
             True gradients. Default: those of the letter, see :data:`fp16sim.testing.driver.GRADIENTS`.
         dtype : str
             Of the gradients that the backward pass gives.
@@ -171,7 +171,8 @@ class Walk:
             group = driver.groups[0]
             driver.zero_grad()
             factor = driver.factor(group)
-            driver.backward({group: GRADIENTS[letter] if gradient is None else gradient}, dtype)
+            true = gradient(factor) if callable(gradient) else gradient
+            driver.backward({group: GRADIENTS[letter] if true is None else true}, dtype)
             given = driver.gradient(group)
             assert given is not None  # it was given above
             if spoil is not None:
