@@ -13,6 +13,7 @@ _HOMES = {
     "adapters": "adapt",
     "checking": "ScalerCheckError check_scaler scaler_checks",
     "driver": "Driver",
+    "parametrize": "parametrize_scalers",
     "report": "Report Verdict",
     "walk": "Fault NotApplicable",
 }

@@ -1,0 +1,197 @@
+"""What a command line says of a scaler under test: its factory, what is claimed of it, and what is known to fail."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from fp16sim.emulator.formats import nearest_name
+from fp16sim.testing.adapters import adapt
+from fp16sim.testing.case import Case, as_traits
+from fp16sim.testing.walk import Fault, Hang
+from fp16sim.testing.watchdog import watched
+
+__all__ = ["expected_of", "factory_of", "traits_of"]
+
+
+def factory_of(text: str) -> Callable[[], Any]:
+    """Find the factory of a scaler by what a user types.
+
+    Parameters
+    ----------
+    text : str
+        ``package.module:factory`` or ``path/to/file.py:factory``, where the factory is a function without arguments or
+        a class; or a scaler of this package with options, such as ``torch,growth_interval=2``.
+
+    Returns
+    -------
+    callable
+        It was called once, and gave something that looks like a scaler.
+
+    Raises
+    ------
+    ValueError
+        If there is no such module, or no such factory in it, or it raises, or gives no scaler; in one line.
+
+    Notes
+    -----
+    Modules are looked for in the current folder first, and beside the file. A module that is imported runs.
+
+    Examples
+    --------
+    >>> factory_of("torch,init_scale=8")().scale
+    8.0
+    """
+    place, colon, name = text.strip().rpartition(":")
+    if not colon:
+        return _built_in(text.strip())
+    if not (place and name):
+        raise ValueError(f"{text!r}: write module:factory, such as mine.scalers:make or mine.py:make")
+    make: Any = _imported(place)
+    for part in name.split("."):
+        make = _attribute(make, part, text)
+    if not callable(make):
+        raise ValueError(
+            f"{text}: a {type(make).__name__} is no factory: name a function, or a class, that makes a new scaler "
+            "each time it is called"
+        )
+    _try(make, text)
+    found: Callable[[], Any] = make
+    return found
+
+
+def traits_of(texts: Iterable[str]) -> dict[str, Any]:
+    """Read traits as they are typed.
+
+    >>> traits_of(["power_of_two,interval=2000"])
+    {'power_of_two': True, 'interval': 2000}
+    """
+    found: dict[str, Any] = {}
+    for part in (part.strip() for text in texts for part in text.split(",")):
+        name, equals, value = (each.strip() for each in part.partition("="))
+        if not part:
+            continue
+        if equals and not (value.isascii() and value.isdigit()):
+            raise ValueError(f"trait {part!r}: write a whole number, such as {name}=2")
+        found |= as_traits({name: int(value) if equals else True})
+    return found
+
+
+def expected_of(texts: Iterable[str]) -> dict[str, str]:
+    """Read expected failures as they are typed.
+
+    >>> expected_of(["scale_stays_above_zero=issue 12"])
+    {'scale_stays_above_zero': 'issue 12'}
+    """
+    found: dict[str, str] = {}
+    for text in texts:
+        name, _, reason = (part.strip() for part in text.partition("="))
+        if not (name and reason):
+            raise ValueError(f"{text!r}: write check=reason, such as 'scale_stays_above_zero=issue 12'")
+        if name in found:
+            raise ValueError(f"{name} is expected to fail twice: keep one reason")
+        found[name] = reason
+    return found
+
+
+def _built_in(text: str) -> Callable[[], Any]:
+    from fp16sim.scaling.registry import names, parse
+
+    name = text.partition(",")[0].strip()
+    if name not in names():
+        near = nearest_name(name, names())
+        remedy = near if near.startswith("did you mean") else "fp16sim scalers lists them;"
+        raise ValueError(
+            f"{name!r} is no scaler of this package: {remedy} for one of your own write module:factory, such as "
+            "mine.scalers:make or mine.py:make"
+        )
+    _check_adapts(parse(text), text)
+    return lambda: parse(text)
+
+
+def _imported(place: str) -> ModuleType:
+    path = Path(place)
+    is_file = path.suffix == ".py" or len(path.parts) > 1
+    if is_file and not path.is_file():
+        raise ValueError(f"{place}: there is no such file; the current folder is {Path.cwd()}")
+    for folder in ([str(path.resolve().parent)] if is_file else []) + [os.getcwd()]:
+        if folder not in sys.path:
+            sys.path.insert(0, folder)
+    try:
+        return _run(path) if is_file else importlib.import_module(place)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        missing = getattr(error, "name", None)
+        if isinstance(error, ModuleNotFoundError) and missing and f"{place}.".startswith(f"{missing}."):
+            raise ValueError(
+                f"no module {missing!r} in {Path.cwd()} or among what is installed: go to the folder it is in, or "
+                "write the path of its file, such as mine.py:make"
+            ) from None
+        raise ValueError(f"importing {place} raised {_where(error)}") from error
+
+
+def _run(path: Path) -> ModuleType:
+    """Import a file under a name that hides no other module."""
+    name = f"fp16sim_checks_{path.stem}"
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    if spec is None or spec.loader is None:
+        raise ValueError(f"{path}: not a Python file; its name ends with .py")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # dataclasses look there
+    spec.loader.exec_module(module)
+    return module
+
+
+def _attribute(owner: Any, name: str, text: str) -> Any:
+    try:
+        return getattr(owner, name)
+    except AttributeError:
+        valid = [each for each in dir(owner) if not each.startswith("_")]
+        remedy = nearest_name(name, valid) if valid else "it defines no name"
+        raise ValueError(
+            f"{text}: {getattr(owner, '__name__', type(owner).__name__)} has no {name!r}: {remedy}"
+        ) from None
+
+
+def _try(make: Callable[[], Any], text: str) -> None:
+    """Refuse a factory whose first call raises, or gives no scaler."""
+    try:
+        with watched(make):
+            made = Case(make).made()
+    except Fault as fault:
+        raise ValueError(f"{text} raised {_where(fault.__cause__ or fault)} when it was called") from fault
+    except Hang:
+        raise ValueError(f"{text} does not return when it is called") from None
+    _check_adapts(made, text)
+
+
+def _check_adapts(made: Any, text: str) -> None:
+    try:
+        adapt(made)
+    except TypeError as error:
+        raise ValueError(f"{text}: {error}") from error
+    except Exception:
+        return  # a scaler, though a bad one: the checks say so
+
+
+def _where(error: BaseException) -> str:
+    """Write an error with the file and the line that it comes from."""
+    message = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
+    what = f"{type(error).__name__}: {message}" if message else type(error).__name__
+    if isinstance(error, SyntaxError):
+        return f"{what} ({error.filename}, line {error.lineno})"
+    own = [
+        (frame.filename, frame.lineno)
+        for frame in traceback.extract_tb(error.__traceback__)
+        if not frame.filename.startswith("<frozen") and frame.filename not in (__file__, importlib.__file__)
+    ]
+    own = [each for each in own if not each[0].startswith(str(Path(__file__).parent))]
+    return f"{what} ({own[-1][0]}, line {own[-1][1]})" if own else what

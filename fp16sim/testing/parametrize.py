@@ -1,0 +1,126 @@
+"""The checks of scalers as tests of pytest."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from fp16sim.testing.case import Make, as_traits
+from fp16sim.testing.checking import claimed_checks, expected_reasons
+from fp16sim.testing.checks import Check
+from fp16sim.testing.factories import factory_of
+from fp16sim.testing.walk import Fault
+
+__all__ = ["ClaimedCheck", "parametrize_scalers"]
+
+
+@dataclass(frozen=True)
+class ClaimedCheck:
+    """A check, and what is claimed of the scalers that it is called with.
+
+    Attributes
+    ----------
+    check : Check
+    traits : mapping
+    """
+
+    check: Check
+    traits: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        """That of the check."""
+        return self.check.name
+
+    def __call__(self, make: Make) -> None:
+        """Examine a scaler, see :class:`fp16sim.testing.checks.check.Check`."""
+        __tracebackhide__ = True
+        self.check(make, self.traits)
+
+
+def parametrize_scalers(
+    factories: Iterable[Make | str] | Mapping[str, Make | str],
+    *,
+    traits: Iterable[Any] | Mapping[str, Any] = (),
+    expected_failures: Mapping[str, Any] | None = None,
+) -> Any:
+    """Make a test of pytest run once for each scaler and check.
+
+    Parameters
+    ----------
+    factories : iterable, or mapping of name to factory
+        Functions or classes that make a new scaler at each call; or text, as for ``fp16sim scalers --check``. Without
+        names the functions' own are the ids of the tests.
+    traits : iterable of names and mappings
+        What is claimed of all of them, see :func:`fp16sim.testing.check_scaler`.
+    expected_failures : mapping of check to reason, or of name to such a mapping
+        Checks that are known to fail, of all scalers, or of those of a name. They are strict xfails.
+
+    Returns
+    -------
+    decorator
+        For a function ``test(make, check)``. A check that is not applicable skips, with its reason.
+
+    Raises
+    ------
+    ImportError
+        Without pytest.
+    ValueError
+        On an unknown trait, an unknown check in `expected_failures`, or a factory that cannot be found.
+
+    Examples
+    --------
+    >>> @parametrize_scalers({"mine": "robust,growth_interval=20"}, traits=["power_of_two"])
+    ... def test_scaler(make, check):
+    ...     check(make)
+    """
+    pytest = _pytest()
+    claimed, given = as_traits(traits), dict(expected_failures or {})
+    checks, named = claimed_checks(claimed), _named(factories)
+    for_all = {name: reason for name, reason in given.items() if name not in named}
+    parameters = []
+    for name, make in named.items():
+        expected = expected_reasons({**for_all, **given.get(name, {})}, checks)
+        for check in checks:
+            marks = (
+                [pytest.mark.xfail(reason=expected[check.name], strict=True, raises=Fault)]
+                if check.name in expected
+                else []
+            )
+            values = (make, ClaimedCheck(check, claimed))
+            parameters.append(pytest.param(*values, id=f"{name}-{check.name}", marks=marks))
+    return pytest.mark.parametrize(("make", "check"), parameters)
+
+
+def _named(factories: Any) -> dict[str, Callable[[], Any]]:
+    if isinstance(factories, str) or callable(factories):
+        raise TypeError(f"{factories!r} is one factory: pass a list of them")
+    found: dict[str, Callable[[], Any]] = {}
+    pairs = factories.items() if isinstance(factories, Mapping) else ((None, each) for each in factories)
+    for place, (name, given) in enumerate(pairs):
+        make = factory_of(given) if isinstance(given, str) else given
+        if not callable(make):
+            raise TypeError(
+                f"a {type(make).__name__} is no factory: pass a function that makes a new scaler each time"
+            )
+        label = name or (given if isinstance(given, str) else getattr(make, "__name__", "<lambda>"))
+        label = f"scaler{place}" if label == "<lambda>" else str(label)
+        if label in found:
+            raise ValueError(
+                f"two factories are called {label!r}: pass a mapping of name to factory, with a name for each"
+            )
+        found[label] = make
+    if not found:
+        raise ValueError("no factories: pass at least one function that makes a scaler")
+    return found
+
+
+def _pytest() -> Any:
+    try:
+        import pytest
+    except ImportError as error:
+        raise ImportError(
+            "parametrize_scalers needs pytest, which is not installed: pip install 'fp16sim[testing]'"
+        ) from error
+    return pytest

@@ -1,0 +1,138 @@
+"""A plugin of pytest that runs the checks of scalers without a file of tests.
+
+``pytest --fp16sim-scaler mine.py:make`` runs each check as a test. pytest imports this module at every start where
+fp16sim is installed, so it imports nothing of the package, nor NumPy, until the option is given.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+__all__ = [
+    "CheckItem",
+    "ScalerCollector",
+    "pytest_addoption",
+    "pytest_collection_modifyitems",
+    "pytest_configure",
+]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare the options."""
+    group = parser.getgroup("fp16sim", "checks of loss scalers (fp16sim)")
+    group.addoption(
+        "--fp16sim-scaler",
+        action="append",
+        default=[],
+        metavar="FACTORY",
+        help="check this scaler: package.module:factory, path/to/file.py:factory, or one of fp16sim's such as "
+        "torch,growth_interval=2; repeat it for more. Without paths only these checks run.",
+    )
+    group.addoption(
+        "--fp16sim-traits",
+        action="append",
+        default=[],
+        metavar="TRAITS",
+        help="what is claimed of these scalers, such as power_of_two,interval=2000",
+    )
+    group.addoption(
+        "--fp16sim-expect",
+        action="append",
+        default=[],
+        metavar="CHECK=REASON",
+        help="a check that is known to fail; it is an error if it passes",
+    )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Find the factories, so that a mistake in an option is one line; collect nothing else where no path is given."""
+    texts = config.getoption("fp16sim_scaler")
+    traits, expected = config.getoption("fp16sim_traits"), config.getoption("fp16sim_expect")
+    if not texts:
+        if traits or expected:
+            raise pytest.UsageError("--fp16sim-traits or --fp16sim-expect without --fp16sim-scaler FACTORY")
+        return
+    from fp16sim.testing.checking import claimed_checks, expected_reasons
+    from fp16sim.testing.factories import expected_of, factory_of, traits_of
+
+    try:
+        claimed = traits_of(traits)
+        checks = claimed_checks(claimed)
+        reasons = expected_reasons(expected_of(expected), checks)
+        makes = {text: factory_of(text) for text in texts}
+    except ValueError as error:
+        raise pytest.UsageError(f"--fp16sim-scaler: {error}") from error
+    config.stash[_ASKED] = [(text, make, claimed, checks, reasons) for text, make in makes.items()]
+    if config.args_source is not pytest.Config.ArgsSource.ARGS:
+        config.args = []
+
+
+_ASKED: pytest.StashKey[list[tuple[Any, ...]]] = pytest.StashKey()
+
+
+@pytest.hookimpl(tryfirst=True)  # before -k and -m choose
+def pytest_collection_modifyitems(
+    session: pytest.Session, config: pytest.Config, items: list[pytest.Item]
+) -> None:
+    """Add the checks to the tests."""
+    for text, make, claimed, checks, reasons in config.stash.get(_ASKED, []):
+        collector = ScalerCollector.from_parent(
+            session, name=text, nodeid=text, make=make, claimed=claimed, checks=checks, reasons=reasons
+        )
+        items.extend(collector.collect())
+
+
+class ScalerCollector(pytest.Collector):
+    """The checks of one scaler."""
+
+    def __init__(self, *, make: Any, claimed: Any, checks: Any, reasons: Any, **known: Any) -> None:
+        super().__init__(**known)
+        self.make, self.claimed, self.checks, self.reasons = make, claimed, checks, reasons
+
+    def collect(self) -> Iterator[CheckItem]:
+        """Give a test for each check."""
+        for check in self.checks:
+            yield CheckItem.from_parent(
+                self, name=check.name, check=check, reason=self.reasons.get(check.name)
+            )
+
+
+class CheckItem(pytest.Item):
+    """One check of one scaler as a test."""
+
+    def __init__(self, *, check: Any, reason: str | None, **known: Any) -> None:
+        super().__init__(**known)
+        self.check = check
+        if reason is not None:
+            from fp16sim.testing.walk import Fault
+
+            self.add_marker(pytest.mark.xfail(reason=reason, strict=True, raises=Fault))
+
+    def runtest(self) -> None:
+        """Examine the scaler. Warnings are no fault of it, whatever the filters of the project."""
+        from unittest import SkipTest
+
+        assert isinstance(self.parent, ScalerCollector)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                self.check(self.parent.make, self.parent.claimed)
+            except SkipTest as reason:
+                pytest.skip(f"{self.name}: {reason}")
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """Give what the check says, without a traceback through it; that of anything else as usual."""
+        from fp16sim.testing.walk import Fault
+
+        if isinstance(excinfo.value, Fault):
+            return str(excinfo.value)
+        return super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Any, int | None, str]:
+        """Give what stands above a failure."""
+        assert self.parent is not None
+        return self.path, None, f"{self.parent.name}: {self.name}"
