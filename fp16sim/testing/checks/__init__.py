@@ -1,11 +1,22 @@
 """The properties of a good loss scaler, each a check of one, some of them to a module."""
 
-from fp16sim.testing.checks import bounds, groups, liveness, overshoot, saving, stops, windows
+from fp16sim.testing.checks import (
+    bounds,
+    groups,
+    liveness,
+    manners,
+    overshoot,
+    safety,
+    saving,
+    stops,
+    transparency,
+    windows,
+)
 from fp16sim.testing.checks.check import Check
 
 __all__ = ["CHECKS", "Check"]
 
-_MODULES = (bounds, groups, liveness, overshoot, saving, stops, windows)
+_MODULES = (bounds, groups, liveness, manners, overshoot, safety, saving, stops, transparency, windows)
 
 CHECKS: tuple[Check, ...] = tuple(
     sorted(
