@@ -1,4 +1,4 @@
-"""``fp16sim scalers``: the loss scalers with their options, and what each does on a history."""
+"""``fp16sim scalers``: the loss scalers with their options, and what each does on a history or under the checks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fp16sim.commands import Misuse, write_out
+from fp16sim.commands import Misuse, scaler_checks, write_out
 
 if TYPE_CHECKING:
     from fp16sim.scaling.simulation import Simulation
@@ -26,10 +26,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare what ``scalers`` takes."""
     parser.epilog = (
         "Without a history: every scaler with its options and their defaults. With one: the scale that each scaler has "
-        "after each step. In Python: fp16sim.scaling.simulate."
+        "after each step. In Python: fp16sim.scaling.simulate, and fp16sim.testing.check_scaler."
     )
     parser.add_argument(
-        "history", nargs="?", help="steps such as oo...o. : o an overflow, n a NaN, . a finite step"
+        "history",
+        nargs="?",
+        help="steps such as oo...o. : o an overflow, n a NaN, . a finite step; o{166} is 166",
     )
     parser.add_argument(
         "--window", type=int, metavar="N", help="finite steps before growth, for all that have such an option"
@@ -42,6 +44,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--plot", metavar="FILE", help="also draw the traces, as .png or .svg")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
+    scaler_checks.add_arguments(parser)
 
 
 @dataclass(frozen=True)
@@ -63,7 +66,11 @@ class Row:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the list, or the table of traces."""
+    """Print the list, or the table of traces, or what the checks say."""
+    if args.check is not None:
+        return scaler_checks.run(args)
+    if args.traits or args.expect:
+        raise Misuse("--traits or --expect without --check FACTORY: say which scaler to test")
     if args.window is not None and args.window < 1:
         raise Misuse(
             f"--window {args.window}: it counts finite steps; choose 1 or more, or try what one scaler makes of it: "
@@ -80,12 +87,12 @@ def run(args: argparse.Namespace) -> int:
             )
         write_out(_listed_as_json(scalers) if args.json else _listed(scalers))
         return 0
-    history = args.history.strip()
+    history = _expanded(args.history.strip())
     wrong = sorted(set(history) - set(".on"))
     if wrong or not history:
         what = f"{wrong[0]!r} in a history" if wrong else "an empty history"
         raise Misuse(
-            f"{what}: write one character a step, '.' finite, 'o' overflow, 'n' NaN, such as oo...o."
+            f"{what}: write one character a step, '.' finite, 'o' overflow, 'n' NaN, such as oo...o. or o{{166}}."
         )
     plot = _plot_file(args.plot)
     found = [_row(label, scaler, history) for label, scaler in scalers.items()]
@@ -93,6 +100,15 @@ def run(args: argparse.Namespace) -> int:
         _draw(found, history, args.window, plot)
     write_out(_as_json(found, history, args.window) if args.json else _table(found, history, args.window))
     return 0
+
+
+def _expanded(text: str) -> str:
+    from fp16sim.testing.histories import expanded
+
+    try:
+        return expanded(text)
+    except ValueError as error:
+        raise Misuse(str(error)) from error
 
 
 def _scalers(texts: Sequence[str] | None, window: int | None) -> dict[str, Any]:
@@ -168,9 +184,12 @@ def _row(label: str, scaler: Any, history: str) -> Row:
 
 def _table(found: Sequence[Row], history: str, window: int | None) -> str:
     """Write the scale after each step, and below it what is remarkable."""
+    from fp16sim.testing.histories import shown as shown_history
+
     shown = [row for row in found if row.simulation is not None]
     chosen = "" if window is None else f" with a window of {window}"
-    lines = [f"The scale after each step of {history}{chosen}, from the initial scale on:", ""]
+    steps = shown_history(history)
+    lines = [f"The scale after each step of {steps}{chosen}, from the initial scale on:", ""]
     if len(history) <= MOST_COLUMNS:
         cells = [
             ["", "", *history],

@@ -1,0 +1,99 @@
+"""``fp16sim scalers --check``: the property tests of :mod:`fp16sim.testing` on one scaler."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from typing import Any
+
+from fp16sim.commands import Misuse, write_out
+
+__all__ = ["add_arguments", "run"]
+
+_OTHERS = ("window", "scaler", "plot")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """Declare what ``scalers --check`` takes."""
+    group = parser.add_argument_group("property tests of one scaler")
+    group.add_argument(
+        "--check",
+        metavar="FACTORY",
+        help="test it: package.module:factory, path/to/file.py:factory, or one of this package with options, such as "
+        "torch,growth_interval=2; exit code 1 if a check fails",
+    )
+    group.add_argument(
+        "--traits",
+        action="append",
+        metavar="TRAITS",
+        help="what is claimed of it besides, such as power_of_two,interval=2000",
+    )
+    group.add_argument(
+        "--expect",
+        action="append",
+        metavar="CHECK=REASON",
+        help="a check that is known to fail; it is an error if it passes. Repeat it for more",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print a verdict for each check, and 1 if one fails the scaler."""
+    for name in ("history", *_OTHERS):
+        if getattr(args, name) is not None:
+            what = "a history" if name == "history" else f"--{name}"
+            raise Misuse(
+                f"--check {args.check} with {what}: the checks choose their histories; leave {what} out"
+            )
+    _need_hypothesis()
+    from fp16sim.testing.checking import claimed_checks, verdicts
+    from fp16sim.testing.factories import expected_of, factory_of, traits_of
+    from fp16sim.testing.report import Report
+
+    with _own_output() as say:
+        try:
+            traits, expected = traits_of(args.traits or ()), expected_of(args.expect or ())
+            make = factory_of(args.check)
+            found = verdicts(make, traits, expected)
+        except ValueError as error:
+            raise Misuse(f"--check: {error}") from error
+        columns, kept = max(len(check.name) for check in claimed_checks(traits)), []
+        for verdict in found:
+            kept.append(verdict)
+            if not args.json:
+                say(verdict.lines(columns) + "\n")
+        report = Report(tuple(kept))
+        if args.json:
+            say(
+                json.dumps(
+                    {"scaler": args.check, "traits": traits, **report.to_dict()}, indent=2, allow_nan=False
+                )
+                + "\n"
+            )
+        else:
+            say(f"\n{args.check}: {report.summary()}\n")
+    return 1 if report.failures else 0
+
+
+@contextmanager
+def _own_output() -> Iterator[Callable[[str], Any]]:
+    """Keep what a scaler prints out of the verdicts: it goes to standard error."""
+    out = sys.stdout
+
+    def say(text: str) -> None:
+        with redirect_stdout(out):
+            write_out(text)
+
+    with redirect_stdout(sys.stderr):
+        yield say
+
+
+def _need_hypothesis() -> None:
+    try:
+        import hypothesis  # noqa: F401
+    except ImportError as error:
+        raise Misuse(
+            "--check needs Hypothesis, which is not installed: pip install 'fp16sim[testing]'"
+        ) from error
