@@ -45,7 +45,7 @@ class ChainerScaler(SavedScaler):
     advances. Nothing of this is saved with the optimizer.
 
     Violates: 3 (at 1 overflows are skipped for ever), 8 (``o.``: the scale is no power of two; neither is the top,
-    65504), 10 (nothing is saved), 15 (a skip advances `t`).
+    65504), 9 (it has no window: ``.`` grows), 10 (nothing is saved), 15 (a skip advances `t`).
 
     Examples
     --------

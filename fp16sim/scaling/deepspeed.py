@@ -235,12 +235,13 @@ class DeepSpeedUnfusedScaler(SavedScaler):
     The scale is updated before the gradients are unscaled, so the step on which it grows divides by twice what
     multiplied the loss. The loss is scaled in float32; scaled gradients are tested element by element, and then by the
     sum of their squares, which float32 must hold, and multiplied in float32 by the reciprocal. At the minimum overflows
-    are skipped for ever without a word (DeepSpeed#1599). The saved state lacks the minimum.
+    are skipped for ever without a word (DeepSpeed#1599). The saved state lacks the minimum,
+    which is an option of whoever loads it.
 
     Violates: 1 (from 2^-128 or less, ``.``: the float32 reciprocal is infinite and is applied), 2 (with a window of 1,
     ``..``), 3 (at the minimum overflows are skipped for ever; at infinity every step overflows), 4 (no maximum:
     infinite in the end with a window of 1 and ``.`` only), 7 (from .5, ``o`` gives 1), 8 (with a minimum of 3), 9 (the
-    first growth takes W + 1 finite steps), 10 (the minimum is not saved).
+    first growth takes W + 1 finite steps).
 
     Examples
     --------

@@ -176,7 +176,7 @@ class OpenSeq2SeqLogMaxScaler(SavedScaler):
 
     Violates: 3 (after one ``o`` the scale is 1 for 11,009 steps where amax is 2^-10; after an amax of 0 it is NaN, and
     every step overflows for ever), 4 (the same NaN), 6 (the same ``o``), 8 (the scale is no power of two), 9 (it has no
-    window).
+    window), 14 (each further ``o`` at the minimum holds it there for longer).
 
     Examples
     --------
