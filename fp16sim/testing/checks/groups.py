@@ -76,7 +76,9 @@ def _unscaled_by_its_own(walk: Walk, group: str, divisor: float, joint: Joint) -
     own = joint.factors[group]
     for other, scale in joint.scales.items():
         # Scales differ by factors of more than 2^(1/8); rounding twice to float16 moves the quotient by less.
-        if usable(scale) and usable(own) and _near(divisor, scale) and not _near(divisor, own):
+        if not usable(scale) or not usable(own) or _near(divisor, 1.0):
+            continue  # one that was not divided at all is the business of another check
+        if _near(divisor, scale) and not _near(divisor, own):
             raise walk.fault(
                 f"the loss was multiplied by {written(own)}, and the gradient of {group!r} divided by "
                 f"{written(scale)}, the scale of {other!r}"

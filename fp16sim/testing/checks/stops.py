@@ -44,7 +44,7 @@ def goes_on_after_a_stop(case: Case) -> None:
         walk, reason = case.walk(), None
         for letter in history:
             stop = walk.tell(letter).stop
-            if reason is None and stop and not usable(walk.scale()):
+            if reason is None and stop and not _works(walk.scale()):
                 return  # that it came so far is the business of another check
             seen = seen or stop is not None
             after = "" if reason is None else ", after a stop"
@@ -67,7 +67,12 @@ def goes_on_after_a_stop(case: Case) -> None:
                 break
     search(case.histories(), examine, max(8, case.examples // 2))
     if not seen:
-        raise NotApplicable("it never stops")
+        raise NotApplicable("it never stops at a usable scale")
+
+
+def _works(scale: float) -> bool:
+    """Whether a scale and its reciprocal are numbers in float32."""
+    return usable(scale) and usable(1.0 / scale)
 
 
 def skip_changes_nothing(case: Case) -> None:

@@ -16,8 +16,8 @@ from fp16sim.testing.walk import Fault, NotApplicable, Walk, usable, written
 
 __all__ = ["CHECKS"]
 
-_LONGEST_FUTURE, _LONGEST_CLIMB = 25_000, 20_000
-_MOST_AT_THE_FLOOR = 12
+_LONGEST_FUTURE, _LONGEST_CLIMB = 25_000, 8_000
+_MOST_AT_THE_FLOOR, _LONG = 12, 2000
 
 
 def exact_window(case: Case) -> None:
@@ -117,15 +117,20 @@ class _Compared:
 
     def __init__(self, case: Case) -> None:
         self.case, self.any = case, False
-        self.steps = min(2 * (case.profile.window or 3) + 2, _LONGEST_FUTURE)
+        self.least, self.most = 2 * (case.profile.window or 3) + 2, _LONGEST_FUTURE
+        if case.profile.window is None:
+            self.most = self.least
 
     def future(self, history: str) -> list[float] | None:
-        """Give the scales after a history and over the finite steps that follow; None if it stops."""
+        """Give the scales after a history and over the finite steps that follow; None if it stops.
+
+        They are those of two windows, or more until the scale grows.
+        """
         walk = self._at(history)
         if walk is None:
             return None
         scales = [walk.scale()]
-        for _ in range(self.steps):
+        while len(scales) <= self.least or (len(scales) <= self.most and not scales[-1] > scales[0]):
             stop = walk.tell(FINITE).stop
             scales.append(walk.scale())
             if stop:
@@ -179,7 +184,7 @@ def _at_the_floor(case: Case, compared: _Compared) -> None:
             compared.other(history + OVERFLOW * count, expected, f"{last} at the floor, {written(floor)},")
 
     counts: Iterable[int] = range(1, _MOST_AT_THE_FLOOR + 1)
-    if compared.steps > 200:  # so many steps to look at each time
+    if compared.least > 200:  # so many steps to look at each time
         counts = (1, 2, _MOST_AT_THE_FLOOR)
     _shortest(examine, counts)
 
@@ -202,7 +207,7 @@ def _shortest(examine: Callable[[str, Iterable[int]], None], counts: Iterable[in
         best = fault
     else:
         return
-    for count in range(1, _MOST_AT_THE_FLOOR + 1):
+    for count in range(1, _MOST_AT_THE_FLOOR + 1) if len(best.history) < _LONG else ():
         try:
             examine("", (count,))
         except Fault as fault:
