@@ -1,0 +1,148 @@
+"""Scalers, claims and expectations as they are typed on a command line."""
+
+import re
+import sys
+
+import pytest
+
+from fp16sim.testing import watchdog
+from fp16sim.testing.factories import expected_of, factory_of, traits_of
+
+GOOD = """
+from dataclasses import dataclass, replace
+from fp16sim.scaling import Decision
+import beside
+
+@dataclass(frozen=True)
+class Halving:
+    scale: float = beside.START
+
+    def update(self, observation):
+        factor = 0.5 if observation.overflowed else 1.0
+        return replace(self, scale=self.scale * factor), Decision(not observation.overflowed, self.scale)
+
+class Inner:
+    make = Halving
+
+def make():
+    return Halving(8.0)
+
+def needs(argument):
+    return Halving(argument)
+
+def raises():
+    return Halving(1 / 0)
+
+def stops():
+    raise SystemExit("no")
+
+def hangs():
+    while True:
+        pass
+
+text, made = "8", Halving()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder of a user's, from which nothing stays imported."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    before = set(sys.modules)
+    (tmp_path / "own").mkdir()
+    for place in (tmp_path, tmp_path / "own"):
+        (place / "beside.py").write_text("START = 32.0\n")
+    (tmp_path / "own" / "scalers_of_mine.py").write_text(GOOD)
+    (tmp_path / "scalers_here.py").write_text(GOOD)
+    (tmp_path / "broken_scaler.py").write_text("import beside\n\nSTART = beside.START.no\n")
+    (tmp_path / "wrong_scaler.py").write_text("def make():\n    return (\n")
+    (tmp_path / "needy_scaler.py").write_text("import no_such_thing\n")
+    (tmp_path / "script.py").write_text("import sys\nsys.exit('usage: ...')\n")
+    yield tmp_path
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def test_a_module_of_the_current_folder_a_file_and_a_class(folder):
+    assert factory_of("scalers_here:make")().scale == 8.0
+    assert factory_of("scalers_here:Halving")().scale == 32.0
+    assert factory_of("own/scalers_of_mine.py:make")().scale == 8.0
+    assert factory_of(f"{folder}/own/scalers_of_mine.py:Inner.make")().scale == 32.0
+    assert factory_of("own.scalers_of_mine:make")().scale == 8.0
+    assert "scalers_of_mine" not in sys.modules
+
+
+def test_the_current_folder_comes_first(folder):
+    (folder / "colorsys.py").write_text(GOOD)
+    sys.modules.pop("colorsys", None)
+    assert factory_of("colorsys:make")().scale == 8.0
+
+
+def test_a_scaler_of_the_package_with_options():
+    make = factory_of(" torch,init_scale=2**-149 , growth_interval=2")
+    assert (make().scale, make().growth_interval) == (2.0**-149, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("trch", r"'trch' is no scaler of this package: did you mean 'torch'\? .* write module:factory"),
+        ("xyzzy", r"'xyzzy' is no scaler of this package: fp16sim scalers lists them; for one"),
+        ("torch,window=2", r"unknown option 'window' of scaler 'torch'"),
+        ("scalers_here:", r"write module:factory, such as mine.scalers:make or mine.py:make"),
+        (":make", r"write module:factory"),
+        ("no_such_module:make", r"no module 'no_such_module' in .* write the path of its file"),
+        ("own.none:make", r"no module 'own.none' in"),
+        ("no/such.py:make", r"no/such.py: there is no such file; the current folder is"),
+        ("own:make", r"own:make: own has no 'make': it defines no name"),
+        ("scalers_here:mke", r"scalers_here has no 'mke': did you mean 'make'\?"),
+        ("scalers_here:Inner.mak", r"Inner has no 'mak': did you mean 'make'\?"),
+        ("scalers_here:text", r"a str is no factory: name a function, or a class, that makes a new scaler"),
+        ("scalers_here:made", r"a Halving is no factory"),
+        ("scalers_here:needs", r"needs raised TypeError: needs\(\) missing 1 required .* when it was called"),
+        ("scalers_here:raises", r"ZeroDivisionError: .*division by zero \(\S*scalers_here.py, line 24\) when"),
+        ("scalers_here:stops", r"stops raised SystemExit: no \(\S*scalers_here.py, line 27\) when"),
+        ("scalers_here:hangs", r"scalers_here:hangs does not return when it is called"),
+        ("beside:START.hex", r"beside:START.hex: a str is no scaler: it needs"),
+        ("broken_scaler:make", r"importing broken_scaler raised AttributeError: .* \(\S*broken_scaler.py, line 3\)"),
+        ("broken_scaler.py:make", r"importing broken_scaler.py raised AttributeError: .*broken_scaler.py, line 3\)"),
+        ("wrong_scaler:make", r"importing wrong_scaler raised SyntaxError: '\(' was never .*wrong_scaler.py, line 2"),
+        ("needy_scaler:make", r"importing needy_scaler raised ModuleNotFoundError: No module named 'no_such_thing'"),
+        ("script:make", r"importing script raised SystemExit: usage: ... \(\S*script.py, line 2\)"),
+        ("delayed", r"delayed: "),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line(text, says, folder, monkeypatch):
+    monkeypatch.setattr(watchdog, "FIRST_LOOKS", 8)
+    with pytest.raises(ValueError, match=says) as error:
+        factory_of(text)
+    assert "\n" not in str(error.value)
+
+
+def test_traits_and_expectations():
+    assert traits_of([]) == {}
+    assert traits_of(["power_of_two, interval=2000", "groups"]) == {
+        "power_of_two": True,
+        "interval": 2000,
+        "groups": True,
+    }
+    assert expected_of(["a = b = c, d"]) == {"a": "b = c, d"}
+
+
+@pytest.mark.parametrize(
+    ("read", "texts", "says"),
+    [
+        (traits_of, ["power_of_to"], "unknown trait 'power_of_to': did you mean 'power_of_two'?"),
+        (traits_of, ["interval"], "trait 'interval'=True: "),
+        (traits_of, ["interval=two"], "trait 'interval=two': write a whole number, such as interval=2"),
+        (traits_of, ["groups=2"], "trait 'groups'=2: it is claimed or not; pass 'groups'"),
+        (expected_of, ["a"], "'a': write check=reason, such as"),
+        (expected_of, ["=b"], "'=b': write check=reason, such as"),
+        (expected_of, ["a=b", "a=c"], "a is expected to fail twice: keep one reason"),
+    ],
+)
+def test_a_mistake_in_them_is_one_line(read, texts, says):
+    with pytest.raises(ValueError, match=re.escape(says)):
+        read(texts)
