@@ -167,7 +167,7 @@ class RobustScaler(SavedScaler):
         """
         names = tuple(field.name for field in fields(self))
         check_entries(state, names, "RobustScaler", "framework_state()")
-        return RobustScaler(**state)
+        return replace(self, **state)
 
 
 def _is_clean(observation: Observation) -> bool:
