@@ -80,7 +80,7 @@ def check_scaler(
 
     Notes
     -----
-    A call that does not return is interrupted after 3 seconds, and is a failure like any other; see
+    A call that does not return is interrupted after 2 seconds, and is a failure like any other; see
     :mod:`fp16sim.testing.watchdog`.
 
     Examples

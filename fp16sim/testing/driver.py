@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from fp16sim.testing.histories import FINITE, NAN, OVERFLOW
 
-__all__ = ["GRADIENTS", "ONE_GROUP", "PEAK", "Driver", "Refusal", "Told", "clipped", "scaled"]
+__all__ = ["GRADIENTS", "ONE_GROUP", "PEAK", "Driver", "Refusal", "Told", "clipped", "number", "scaled"]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -41,6 +41,35 @@ class Told:
 
     applied: bool
     stop: str | None = None
+
+
+def number(value: Any) -> float:
+    """Read a scale as a scaler shows it: a Python number, or a tensor or an array of one element.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is none, or an integer beyond float64.
+
+    Examples
+    --------
+    >>> number(np.float32(8.0))
+    8.0
+    >>> number("8")
+    Traceback (most recent call last):
+        ...
+    TypeError: it is '8', and a scale is a number
+    """
+    if isinstance(value, float):
+        return float(value)
+    if isinstance(value, (str, bytes)) or (
+        not hasattr(value, "__float__") and not hasattr(value, "__index__")
+    ):
+        raise TypeError(f"it is {repr(value)[:40]}, and a scale is a number")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"it is an integer of {int(value).bit_length()} bits, beyond float64") from None
 
 
 def scaled(gradient: Floats, factor: float, dtype: str = "float32") -> Array:

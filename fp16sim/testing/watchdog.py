@@ -25,8 +25,8 @@ __all__ = ["FIRST_LOOKS", "LATER_LOOKS", "Watch", "forget", "shortest_hang", "wa
 
 LOOK_EVERY = 0.025
 """Seconds."""
-FIRST_LOOKS = 120
-"""Three seconds: looks at the same call after which it hangs."""
+FIRST_LOOKS = 80
+"""Two seconds: looks at the same call after which it hangs."""
 LATER_LOOKS = 4
 """The same for a scaler that was seen to hang."""
 _KIT = str(Path(__file__).parent)
@@ -86,7 +86,7 @@ def watched(make: _Factory) -> Iterator[Watch]:
     Parameters
     ----------
     make : callable
-        Its factory, by which a scaler is known that hung before: after 3 seconds the first time, .1 later.
+        Its factory, by which a scaler is known that hung before: after 2 seconds the first time, .1 later.
 
     Notes
     -----
