@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,14 +14,14 @@ from fp16sim.testing.checks.check import Check
 from fp16sim.testing.checks.edges import edges
 from fp16sim.testing.checks.snapshots import Snapshot, snapshot
 from fp16sim.testing.driver import GRADIENTS, PEAK, Array, Driver, Refusal, scaled
-from fp16sim.testing.histories import FINITE, NAN
+from fp16sim.testing.histories import FINITE, LETTERS, NAN, every
 from fp16sim.testing.search import search
 from fp16sim.testing.values import ValueDriver
 from fp16sim.testing.walk import Fault, NotApplicable, Walk, usable, written
 
 __all__ = ["CHECKS"]
 
-_FEW_RUNS, _FEW_EXAMPLES = 3, 12
+_FEW_RUNS, _FEW_STEPS = 3, 2
 _CRASHES = (ZeroDivisionError, AttributeError, LookupError, NameError, RecursionError)
 _SEVERAL = np.array([1.0, -(2.0**-30), 0.0, -0.0])
 
@@ -54,7 +54,7 @@ def no_gradients_are_no_event(case: Case) -> None:
             raise walk.fault(f"without any gradient the scaler stopped training: {stop}")
         _need_no_fall(walk, "without any gradient", before, twin)
 
-    search(case.histories(most_runs=_FEW_RUNS), examine, case.examples)
+    _all(case, examine)
 
 
 def zero_gradients_are_finite(case: Case) -> None:
@@ -82,7 +82,14 @@ def zero_gradients_are_finite(case: Case) -> None:
             raise walk.fault(f"all gradients are zero, and the scaler stopped training: {outcome.stop}")
         _need_no_fall(walk, "where all gradients are zero", math.inf, twin)
 
-    search(case.histories(most_runs=_FEW_RUNS), examine, case.examples)
+    _all(case, examine)
+
+
+def _all(case: Case, examine: Callable[[str], None], most: int = 100) -> None:
+    """Go through all histories of up to two steps, and then through drawn ones."""
+    for history in every(LETTERS, _FEW_STEPS):
+        examine(history)
+    search(case.histories(most_runs=_FEW_RUNS), examine, min(case.examples, most))
 
 
 def _both_at(walk: Walk, twin: Walk, history: str) -> bool:
@@ -127,7 +134,7 @@ def unchecked_update_is_refused(case: Case) -> None:
                 f"to {written(after)} all the same"
             )
 
-    search(case.histories(most_runs=_FEW_RUNS), examine, case.examples)
+    _all(case, examine)
 
 
 def makes_a_new_scaler_each_time(case: Case) -> None:
@@ -155,7 +162,7 @@ def makes_a_new_scaler_each_time(case: Case) -> None:
                         f"is {written(found)}"
                     )
 
-    search(case.histories(most_runs=2), examine, min(case.examples, _FEW_EXAMPLES))
+    _all(case, examine, 12)
 
 
 def _scales(walk: Walk, history: str) -> list[float]:
@@ -195,7 +202,7 @@ def changes_nothing_it_is_given(case: Case) -> None:
             if stop:
                 return
 
-    search(case.histories(most_runs=_FEW_RUNS), examine, case.examples)
+    _all(case, examine)
 
 
 def _changes(driver: ValueDriver, letter: str) -> Iterator[str]:

@@ -16,7 +16,7 @@ from fp16sim.testing.case import Case
 from fp16sim.testing.checks.check import Check
 from fp16sim.testing.checks.edges import edges
 from fp16sim.testing.driver import GRADIENTS, PEAK, Array
-from fp16sim.testing.histories import FINITE, OVERFLOW
+from fp16sim.testing.histories import FINITE, LETTERS, OVERFLOW, every
 from fp16sim.testing.search import search
 from fp16sim.testing.walk import Fault, NotApplicable, Outcome, Walk, usable, written
 
@@ -43,8 +43,10 @@ def applies_only_finite_updates(case: Case) -> None:
     """
     from hypothesis import strategies as st
 
-    values = st.lists(st.sampled_from(_SCALED), min_size=1, max_size=3)
+    for history in every(LETTERS, 3):
+        _finite(case, (history, [_SCALED[0]]))
     _finite_after_bursts(case)
+    values = st.lists(st.sampled_from(_SCALED), min_size=1, max_size=3)
     search(st.tuples(case.histories(), values), partial(_finite, case), case.examples)
 
 
@@ -139,6 +141,8 @@ def unscales_by_the_scale_that_scaled(case: Case) -> None:
             if stop:
                 return
 
+    for history in every(FINITE + OVERFLOW, 5):
+        examine(history)
     search(case.histories(), examine, case.examples)
 
 
