@@ -1,0 +1,267 @@
+"""check_scaler: what it runs, what it reports, and that nothing a scaler does ends it."""
+
+import json
+import re
+
+import pytest
+
+from fp16sim import scaling
+from fp16sim.scaling import Decision
+from fp16sim.testing import (
+    Fault,
+    NotApplicable,
+    Report,
+    ScalerCheckError,
+    Verdict,
+    check_scaler,
+    checking,
+    scaler_checks,
+)
+from fp16sim.testing.case import TRAITS, Case
+from fp16sim.testing.checking import claimed_checks, examined, verdicts
+from fp16sim.testing.checks import CHECKS
+from fp16sim.testing.checks.check import Check
+from fp16sim.testing.histories import expanded
+from fp16sim.testing.report import EXPECTED, FAILED, NOT_APPLICABLE, PASSED, UNEXPECTED
+
+PICKED = ("scale_stays_finite", "scale_stays_above_zero", "overflow_never_raises_the_scale")
+ZERO = '"oo": the scale went from 2^-149 to 0'
+LONG = '"o{166}": the scale went from 2^-149 to 0'
+
+
+@pytest.fixture
+def few(monkeypatch):
+    """Leave three checks and one with a trait, so that runs are short."""
+    kept = tuple(check for check in CHECKS if check.name in PICKED)
+
+    def claimed(case):
+        """Only with a claim."""
+
+    monkeypatch.setattr(checking, "CHECKS", (*kept, Check("power", 8, claimed, "power_of_two")))
+
+
+def torch():
+    return scaling.make("torch", init_scale=2.0**-148, growth_interval=3)
+
+
+def statuses(report):
+    return {verdict.check: verdict.status for verdict in report.verdicts}
+
+
+def test_the_checks_have_names_of_their_own_and_those_without_a_trait_are_the_default():
+    names = [name for name, _ in scaler_checks()]
+    assert len(set(names)) == len(names)
+    assert all(check.name == name and check.says for name, check in scaler_checks())
+    default = {check.name for check in claimed_checks()}
+    assert default == {check.name for check in CHECKS if check.trait is None}
+    assert {check.number for check in claimed_checks()} - {None} == {1, 2, 3, 4, 5, 6, 7, 10, 11, 14, 15}
+    assert {check.trait for check in CHECKS} - {None} <= set(TRAITS)
+
+
+@pytest.mark.usefixtures("few")
+def test_a_trait_adds_its_checks():
+    make = lambda: scaling.make("robust", growth_interval=3)  # noqa: E731
+    assert list(statuses(check_scaler(make))) == list(PICKED)
+    assert statuses(check_scaler(make, traits=["power_of_two"])) == dict.fromkeys((*PICKED, "power"), PASSED)
+
+
+@pytest.mark.usefixtures("few")
+def test_all_failures_come_in_one_error():
+    with pytest.raises(ScalerCheckError) as error:
+        check_scaler(torch)
+    assert str(error.value).splitlines() == [
+        "1 of 3 checks failed: 2 passed",
+        f"scale_stays_above_zero: {ZERO}",
+    ]
+    assert isinstance(error.value, AssertionError)
+    (failure,) = error.value.report.failures
+    assert (failure.history, failure.number) == ("oo", 5)
+
+
+@pytest.mark.usefixtures("few")
+def test_an_expected_failure_is_fine_and_one_that_passes_is_an_error():
+    report = check_scaler(torch, expected_failures={"scale_stays_above_zero": "no floor"})
+    assert statuses(report)["scale_stays_above_zero"] == EXPECTED
+    assert report.failures == ()
+    assert f"{ZERO} (expected: no floor)" in report.table(200)
+    with pytest.raises(ScalerCheckError) as error:
+        check_scaler(
+            torch, expected_failures={"scale_stays_above_zero": "no floor", "scale_stays_finite": "why"}
+        )
+    (failure,) = error.value.report.failures
+    assert (failure.check, failure.status) == ("scale_stays_finite", UNEXPECTED)
+    assert "expected to fail (why): take it out of expected_failures" in str(error.value)
+    assert "1 of 3 checks failed: 1 of them by passing unexpectedly, 1 passed, 1 failed as expected" in str(
+        error.value
+    )
+
+
+@pytest.mark.usefixtures("few")
+@pytest.mark.parametrize(
+    ("arguments", "kind", "says"),
+    [
+        ({"expected_failures": {"scale_stay_finite": "x"}}, ValueError, "did you mean 'scale_stays_finite'?"),
+        ({"expected_failures": {"power": "x"}}, ValueError, "claim the trait 'power_of_two', or take it out"),
+        ({"expected_failures": {"scale_stays_finite": ""}}, ValueError, "for the reason '': say why in words"),
+        ({"expected_failures": ["scale_stays_finite"]}, TypeError, "expected_failures is a list: pass a mapping"),
+        ({"traits": ["power_of_tow"]}, ValueError, "unknown trait 'power_of_tow': did you mean 'power_of_two'?"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_refused_before_anything_runs(arguments, kind, says):
+    def make():
+        raise AssertionError("nothing should run")
+
+    with pytest.raises(kind, match=re.escape(says)):
+        check_scaler(make, **arguments)
+
+
+def test_what_is_no_factory_is_refused():
+    with pytest.raises(TypeError, match="is no factory: pass a function that makes a new scaler each time"):
+        check_scaler(torch())
+
+
+def test_a_check_without_its_trait_does_not_pass():
+    check = next(check for check in CHECKS if check.trait is not None)
+    with pytest.raises(NotApplicable, match="is not claimed"):
+        check(torch)
+
+
+REPORT = Report(
+    (
+        Verdict("scale_stays_finite", 4, PASSED),
+        Verdict("scale_stays_above_zero", 5, FAILED, LONG, "o" * 166),
+        Verdict("checkpoint_round_trip", 10, NOT_APPLICABLE, "it has no way of saving"),
+        Verdict("any_order_of_calls", None, EXPECTED, "nan", None, "known"),
+    )
+)
+
+
+def test_the_table_fits_the_width():
+    assert REPORT.table(100).splitlines() == [
+        "passed                4  scale_stays_finite",
+        'FAILED                5  scale_stays_above_zero  "o{166}": the scale went from 2^-149 to 0',
+        "not applicable       10  checkpoint_round_trip   it has no way of saving",
+        "failed as expected       any_order_of_calls      nan (expected: known)",
+    ]
+    narrow = REPORT.table(60).splitlines()
+    assert max(map(len, narrow)) <= 60
+    assert narrow[1:4] == [
+        "FAILED                5  scale_stays_above_zero",
+        '                         "o{166}": the scale went from',
+        "                         2^-149 to 0",
+    ]
+    assert Report(()).table() == ""
+
+
+def test_json_is_strict_and_histories_read_back():
+    def refuse(constant):
+        raise ValueError(constant)
+
+    data = json.loads(REPORT.to_json(), parse_constant=refuse)
+    assert data == REPORT.to_dict()
+    assert data["ok"] is False
+    assert expanded(data["checks"][1]["history"]) == "o" * 166
+    assert data["checks"][3] == {
+        "check": "any_order_of_calls",
+        "number": None,
+        "status": EXPECTED,
+        "what": "nan",
+        "history": None,
+        "reason": "known",
+    }
+
+
+def test_a_fault_of_a_check_is_a_verdict_and_a_factory_may_raise():
+    def broken(case):
+        raise ZeroDivisionError("no\nfault of the scaler")
+
+    found = examined(Check("broken", None, broken), Case(torch))
+    assert (found.status, found.what) == (
+        FAILED,
+        "the check itself raised ZeroDivisionError: no fault of the scaler",
+    )
+    with pytest.raises(ScalerCheckError, match="making a scaler raised RuntimeError: no card"):
+        check_scaler(planted("raises", RuntimeError("no card")))
+
+
+class Halving:
+    """A scaler of a few lines, good enough for the checks of bounds."""
+
+    def __init__(self, scale=1024.0):
+        self.scale = scale
+
+    def update(self, observation):
+        scale = max(self.scale / 2, 1.0) if observation.overflowed else min(self.scale * 2, 2048.0)
+        return type(self)(scale), Decision(apply=not observation.overflowed, divide_by=self.scale)
+
+
+def planted(kind, value=None):
+    """Make a class with a fault that shows at an overflow."""
+
+    class Planted(Halving):
+        def __init__(self, scale=1024.0):
+            if kind == "raises":
+                raise value
+            super().__init__(scale)
+
+        def update(self, observation):
+            if not observation.overflowed:
+                return super().update(observation)
+            match kind:
+                case "scale":
+                    return type(self)(value), Decision(apply=False, divide_by=self.scale)
+                case "gives":
+                    return value
+                case "raises in update":
+                    raise value
+                case "recurses":
+                    return self.update(observation)
+
+    return Planted
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "says"),
+    [
+        ("scale", None, "the scale cannot be read: TypeError: it is None, and a scale is a number"),
+        ("scale", "8", "the scale cannot be read: TypeError: it is '8', and a scale is a number"),
+        ("scale", 2j, "the scale cannot be read: TypeError: it is 2j, and a scale is a number"),
+        ("scale", 10**400, "the scale cannot be read: ValueError: it is an integer of 1329 bits, beyond float64"),
+        ("scale", [8.0], "the scale cannot be read: TypeError: it is [8.0], and a scale is a number"),
+        ("scale", float("nan"), "the scale is nan"),
+        ("scale", float("inf"), "the scale is inf"),
+        ("scale", -4.0, "the scale went from 1024 to -4"),
+        ("scale", 0, "the scale went from 1024 to 0"),
+        ("gives", None, "the scaler raised TypeError: planted.<locals>.Planted.update gave None: a scaler gives"),
+        ("gives", "next", "gave 'next': a scaler gives the next one and a decision"),
+        ("gives", (1, 2, 3), "gave a tuple: a scaler gives the next one and a decision"),
+        ("recurses", None, "the scaler raised RecursionError: maximum recursion depth exceeded"),
+        ("raises in update", SystemExit(3), "the scaler raised SystemExit: 3"),
+        ("raises in update", GeneratorExit(), "the scaler raised GeneratorExit"),
+        ("raises in update", StopIteration(), "the scaler raised StopIteration"),
+        ("raises in update", MemoryError(), "the scaler raised MemoryError"),
+        ("raises in update", AssertionError("a\nb"), "the scaler raised AssertionError: a b"),
+    ],
+)  # fmt: skip
+def test_whatever_a_scaler_does_is_a_verdict_with_the_history(few, kind, value, says):
+    found = list(verdicts(planted(kind, value)))
+    assert [verdict.check for verdict in found] == list(PICKED)
+    failures = [verdict for verdict in found if verdict.status == FAILED]
+    assert failures
+    assert "o" in {verdict.history for verdict in failures}  # and "o.o", if -8 rises to -4
+    says = says.replace("planted.<locals>.", "")
+    assert any(says in verdict.what and verdict.what.startswith('"o": ') for verdict in failures)
+    json.loads(Report(tuple(found)).to_json())
+
+
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, pytest.skip.Exception])
+def test_what_is_meant_for_the_user_passes(few, interrupt):
+    with pytest.raises(interrupt):
+        list(verdicts(planted("raises in update", interrupt("stop"))))
+
+
+def test_a_single_check_gives_the_fault_alone_and_its_cause():
+    with pytest.raises(Fault, match='"o": the scaler raised KeyError') as error:
+        dict(scaler_checks())["scale_stays_finite"](planted("raises in update", KeyError("x")))
+    assert isinstance(error.value.__cause__, KeyError)
+    assert not isinstance(error.value.__cause__, Fault)
