@@ -2,6 +2,7 @@
 
 from fp16sim.testing.checks import (
     bounds,
+    clamps,
     groups,
     liveness,
     manners,
@@ -16,7 +17,19 @@ from fp16sim.testing.checks.check import Check
 
 __all__ = ["CHECKS", "Check"]
 
-_MODULES = (bounds, groups, liveness, manners, overshoot, safety, saving, stops, transparency, windows)
+_MODULES = (
+    bounds,
+    clamps,
+    groups,
+    liveness,
+    manners,
+    overshoot,
+    safety,
+    saving,
+    stops,
+    transparency,
+    windows,
+)
 
 CHECKS: tuple[Check, ...] = tuple(
     sorted(
