@@ -11,8 +11,10 @@ from typing import Any
 
 _HOMES = {
     "adapters": "adapt",
+    "backend": "BackendCheckError backend_checks check_backend",
     "checking": "ScalerCheckError check_scaler scaler_checks",
     "driver": "Driver",
+    "machine": "ScalerMachine",
     "parametrize": "parametrize_scalers",
     "report": "Report Verdict",
     "walk": "Fault NotApplicable",

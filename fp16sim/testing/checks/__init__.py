@@ -1,6 +1,7 @@
 """The properties of a good loss scaler, each a check of one, some of them to a module."""
 
 from fp16sim.testing.checks import (
+    any_order,
     bounds,
     clamps,
     groups,
@@ -18,6 +19,7 @@ from fp16sim.testing.checks.check import Check
 __all__ = ["CHECKS", "Check"]
 
 _MODULES = (
+    any_order,
     bounds,
     clamps,
     groups,
