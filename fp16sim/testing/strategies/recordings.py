@@ -1,0 +1,139 @@
+"""Recordings of runs: exponent histograms of the gradients of each layer, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+from hypothesis import strategies as st
+
+from fp16sim.recording.histogram import Histogram
+from fp16sim.testing.strategies.gradients import gradients
+
+__all__ = ["Steps", "recordings"]
+
+Steps: TypeAlias = list[dict[str, Histogram]]
+"""What a recording holds: for each step the histogram of each layer, by its name."""
+
+_FACTORS = (1, 10, 1000, 1_000_000)
+
+
+def recordings(
+    *,
+    layers: int | Sequence[str] | None = None,
+    most_steps: int = 8,
+    most_values: int = 32,
+    allow_nan: bool = True,
+    allow_infinity: bool = True,
+) -> st.SearchStrategy[Steps]:
+    """Draw recordings of runs: a list of steps, each a dict of layer to :class:`fp16sim.recording.histogram.Histogram`.
+
+    All steps have the same layers, and a layer counts the same number of gradients in each. The gradients are as
+    :func:`gradients` draws them, unscaled. In 5% of the histograms or more, each: all zeros; gradients that are
+    subnormal in binary16; flushed by it; subnormal in float32; infinities; NaNs; counts above 10,000.
+
+    Parameters
+    ----------
+    layers : int or sequence of str, optional
+        How many, or their names. Default: one to three. Names are "layer1", "layer2" and so on.
+    most_steps : int
+        At most so many; at least one.
+    most_values : int
+        Gradients of a layer that are drawn; all counts of a layer are then multiplied by 1, 10, 1000 or a million.
+    allow_nan, allow_infinity : bool
+        Whether some gradients are.
+
+    Returns
+    -------
+    SearchStrategy of list of dict of str to Histogram
+        Shrinks to one step, one layer and one gradient that is zero.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an option is none.
+
+    Examples
+    --------
+    >>> from hypothesis import find, settings
+    >>> quiet = settings(derandomize=True, database=None, deadline=None)
+    >>> find(recordings(), lambda steps: True, settings=quiet)
+    [{'layer1': Histogram(counts={}, powers={}, zeros=1, infinities=0, nans=0)}]
+    >>> nan_at_last = find(recordings(layers=["a"]), lambda steps: steps[-1]["a"].nans > 0, settings=quiet)
+    >>> len(nan_at_last), nan_at_last[0]["a"].nans
+    (1, 1)
+    """
+    for name, value in (("most_steps", most_steps), ("most_values", most_values)):
+        _check_count(name, value)
+    for name, flag in (("allow_nan", allow_nan), ("allow_infinity", allow_infinity)):
+        if not isinstance(flag, (bool, np.bool_)):
+            raise TypeError(f"{name}={flag!r}: they are allowed or not; pass True or False")
+    return _recordings(
+        _names(layers), int(most_steps), int(most_values), bool(allow_nan), bool(allow_infinity)
+    )
+
+
+@st.composite
+def _recordings(
+    draw: st.DrawFn,
+    names: st.SearchStrategy[list[str]],
+    most_steps: int,
+    most_values: int,
+    allow_nan: bool,
+    allow_infinity: bool,
+) -> Steps:
+    layers = {
+        name: (draw(st.integers(1, most_values)), draw(st.sampled_from(_FACTORS))) for name in draw(names)
+    }
+    return [
+        {
+            name: _histogram(
+                draw(gradients(size, allow_nan=allow_nan, allow_infinity=allow_infinity)), factor
+            )
+            for name, (size, factor) in layers.items()
+        }
+        for _ in range(draw(st.integers(1, most_steps)))
+    ]
+
+
+def _histogram(values: Any, factor: int) -> Histogram:
+    found = Histogram()
+    found.add(values)
+    return Histogram(
+        {exponent: factor * count for exponent, count in found.counts.items()},
+        {exponent: factor * count for exponent, count in found.powers.items()},
+        factor * found.zeros,
+        factor * found.infinities,
+        factor * found.nans,
+    )
+
+
+def _names(layers: Any) -> st.SearchStrategy[list[str]]:
+    if layers is None:
+        return st.integers(1, 3).map(_numbered)
+    if isinstance(layers, (int, np.integer)):
+        _check_count("layers", layers)
+        return st.just(_numbered(int(layers)))
+    if (
+        isinstance(layers, str)
+        or not isinstance(layers, Sequence)
+        or not all(isinstance(n, str) for n in layers)
+    ):
+        raise TypeError(f"layers={layers!r}: pass how many, or their names in a list")
+    if not layers or len(set(layers)) < len(layers):
+        raise ValueError(
+            f"layers={layers!r}: a recording has one or more, of different names; pass ['a', 'b'], say"
+        )
+    return st.just(list(layers))
+
+
+def _numbered(count: int) -> list[str]:
+    return [f"layer{number}" for number in range(1, count + 1)]
+
+
+def _check_count(name: str, value: Any) -> None:
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
+        raise TypeError(f"{name}={value!r}: it is counted; pass an integer, 1 or more")
+    if value < 1:
+        raise ValueError(f"{name}={value}: a recording has at least one; pass 1 or more")

@@ -1,0 +1,50 @@
+"""Shapes of drawn arrays, and bytes for their elements that shrink to a few."""
+
+from __future__ import annotations
+
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from hypothesis import strategies as st
+
+__all__ = ["MOST_DRAWN", "Shape", "checked_shape", "drawn_bytes", "drawn_shape"]
+
+Shape: TypeAlias = "int | tuple[int, ...] | st.SearchStrategy[Any]"
+
+MOST_DRAWN = 1024
+"""Elements that are drawn; larger arrays repeat them. Hypothesis gives an example 8192 bytes."""
+
+
+def checked_shape(shape: Any, name: str = "shape") -> tuple[int, ...]:
+    """Read a shape: a number of elements, or a tuple."""
+    sides = shape if isinstance(shape, tuple) else (shape,)
+    for side in sides:
+        if not isinstance(side, (int, np.integer)) or isinstance(side, bool) or side < 0:
+            raise (ValueError if isinstance(side, int) and not isinstance(side, bool) else TypeError)(
+                f"{name}={shape!r}: sides are integers, 0 or more; pass 5, (2, 3), or a strategy of these, such as "
+                "hypothesis.extra.numpy.array_shapes()"
+            )
+    return tuple(int(side) for side in sides)
+
+
+def drawn_shape(draw: st.DrawFn, shape: Shape) -> tuple[int, ...]:
+    """Give a shape, drawn where it is a strategy."""
+    return checked_shape(draw(shape) if isinstance(shape, st.SearchStrategy) else shape)
+
+
+def drawn_bytes(draw: st.DrawFn, size: int) -> npt.NDArray[np.uint8]:
+    """Draw a byte for each of `size` elements: in two of three draws all of them, else a few, and zeros behind.
+
+    Shrinks to zeros, and to nonzero bytes in front: Hypothesis deletes from the first kind of bytes, and goes from the
+    second to the first with the bytes that it has. Where the first element lies is drawn as well.
+    """
+    count = min(size, MOST_DRAWN)
+    if not count:
+        return np.zeros(0, np.uint8)
+    few, all_of_them = st.binary(max_size=count), st.binary(min_size=count, max_size=count)
+    found = np.zeros(count, np.uint8)
+    start = draw(st.integers(0, count - 1))
+    given = np.frombuffer(draw(st.one_of(few, all_of_them, all_of_them)), np.uint8)
+    found[: given.size] = given
+    return np.resize(np.roll(found, start), size)
