@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fp16sim.testing.case import MOST_FINITE, Case, Profile
 from fp16sim.testing.checks.check import Check
 from fp16sim.testing.checks.closed import ClosedLoop, closed_loops, overflows_down_to
@@ -13,7 +15,6 @@ __all__ = ["CHECKS"]
 
 _SLACK = 64
 _MOST_UNREPORTED = 2500
-_SHORT = {"most_runs": 3, "longest_run": 6}
 
 
 def recovers_from_overflows(case: Case) -> None:
@@ -48,7 +49,7 @@ def recovers_from_overflows(case: Case) -> None:
     search(_with_loops(case), examine, case.examples)
 
 
-def _with_loops(case: Case) -> object:
+def _with_loops(case: Case) -> Any:
     from hypothesis import strategies as st
 
     return st.tuples(case.histories(), closed_loops(case.profile))
@@ -88,7 +89,8 @@ def _goes_up(walk: Walk, profile: Profile) -> None:
     low = walk.scale()
     if not low < profile.top:
         return
-    bound, begun = _SLACK + 4 * (profile.window or MOST_FINITE), len(walk.letters)
+    bound = _SLACK + 4 * profile.window if profile.window else MOST_FINITE
+    begun = len(walk.letters)
     for _ in range(bound):
         if walk.tell(FINITE).stop:
             return
@@ -120,10 +122,12 @@ def _never_lowered(case: Case) -> Fault:
 def repeated_overflows_lower_the_scale(case: Case) -> None:
     """Overflows that come again and again, with fewer finite steps between than let the scale grow, lower it.
 
-    After a short drawn history a pattern of a few steps is repeated, at least half of them overflows, so that rules
-    which go by the share of overflows see enough of them. Within 64 + 4 (p + h) repetitions, with p the overflows that
-    the first backoff took and h the length of the history, the scale is lower at the end of one, unless it is at its
-    floor. Where a hysteresis of N overflows in a row is claimed, fewer in a row are none that it need answer.
+    A pattern of a few steps is repeated: from the start if half of them are overflows, after a short drawn history if
+    more are, so that rules which go by the share of overflows since the last change (fairseq's `tolerance`, up to 1/2)
+    see enough of them. Within 64 + 4 (p + h) repetitions, with p the overflows that the first backoff took and h the
+    length of the history, the scale is lower at the end of one, unless it is at its floor, or grows in between: then
+    the finite steps are as many as a window. Where a hysteresis of N overflows in a row is claimed, fewer in a row are
+    none that it need answer.
     """
     profile = case.profile
     if not profile.patience:
@@ -138,11 +142,11 @@ def repeated_overflows_lower_the_scale(case: Case) -> None:
             return
         repeats = _SLACK + 4 * (profile.patience + len(history))
         for _ in range(repeats):
-            told = walk.tell_all(pattern)
-            if told and told.stop:
-                return
-            scale = walk.scale()
-            if scale < first or not usable(scale):
+            for letter in pattern:
+                told, before, scale = walk.tell(letter), scale, walk.scale()
+                if told.stop or not usable(scale) or (letter == FINITE and scale > before):
+                    return
+            if scale < first:
                 return
         shown = history + 3 * pattern
         what = f"{repeats} times {pattern!r} leave the scale at {written(scale)}; it was {written(first)}"
@@ -151,19 +155,24 @@ def repeated_overflows_lower_the_scale(case: Case) -> None:
     search(_with_patterns(case), examine, 100)
 
 
-def _with_patterns(case: Case) -> object:
-    from hypothesis import strategies as st
-
+def _short_histories() -> Any:
     from fp16sim.testing.strategies.histories import overflow_histories
+
+    return overflow_histories(most_runs=3, longest_run=6)
+
+
+def _with_patterns(case: Case) -> Any:
+    from hypothesis import strategies as st
 
     least = int(case.traits.get("hysteresis", 1))
     window = case.profile.window or MOST_FINITE
-    patterns = [
-        OVERFLOW * overflows + FINITE * finite
-        for overflows in range(least, least + 3)
-        for finite in range(min(overflows + 1, 4, window))
-    ]
-    return st.tuples(overflow_histories(**_SHORT), st.sampled_from(patterns))
+    half: list[str] = []
+    more: list[str] = []
+    for overflows in range(least, least + 3):
+        for finite in range(min(overflows + 1, 4, window)):
+            (half if finite == overflows else more).append(OVERFLOW * overflows + FINITE * finite)
+    drawn = st.tuples(_short_histories(), st.sampled_from(more))
+    return st.one_of(st.tuples(st.just(""), st.sampled_from(half)), drawn) if half else drawn
 
 
 def endless_overflows_are_reported(case: Case) -> None:
@@ -173,8 +182,6 @@ def endless_overflows_are_reported(case: Case) -> None:
     manager, the most patient scaler known, raises after 1,000. The history of a fault ends with the first overflow
     that changes nothing.
     """
-    from fp16sim.testing.strategies.histories import overflow_histories
-
     bound = _MOST_UNREPORTED + case.profile.to_floor
 
     def examine(history: str) -> None:
@@ -192,7 +199,7 @@ def endless_overflows_are_reported(case: Case) -> None:
         what = f"the scale stays {written(scale)}, and {bound} overflows in a row bring no reason to stop"
         raise Fault(walk.history[: moved + 1], what)
 
-    search(overflow_histories(**_SHORT), examine, 12)
+    search(_short_histories(), examine, 12)
 
 
 CHECKS = (
