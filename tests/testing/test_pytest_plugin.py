@@ -18,7 +18,6 @@ class Mine:
     scale: float = 2.0**-149
 
     def update(self, observation):
-        print("told")
         factor = 0.5 if observation.overflowed else 2.0
         following = replace(self, scale=min(self.scale * factor, 2.0**20))
         return following, Decision(not observation.overflowed, self.scale)
@@ -78,7 +77,7 @@ def test_every_check_of_every_scaler_is_a_test_and_no_other_runs(run):
     }
     failure = text[text.index("= FAILURES =") : text.index("= short test summary")]
     assert f"__ {TINY}: scale_stays_above_zero __" in failure
-    assert '__\n"o": the scale went from 2^-149 to 0\n__' in failure.replace("_" * 3, "")
+    assert re.search(r'scale_stays_above_zero _+\n"o": the scale went from 2\^-149 to 0\n_', failure)
     assert "fp16sim/testing" not in failure
     assert "goes_on_after_a_stop: it never stops" in text
 
@@ -130,6 +129,7 @@ def test_without_the_option_it_is_not_there(run):
     assert outcomes(run()) == {"test_own.py test_of_ones_own": "PASSED"}
 
 
+@pytest.mark.slow
 def test_workers_share_the_checks(run):
     pytest.importorskip("xdist")
     text = run("--fp16sim-scaler", TINY, *QUICK, "-n", "2", code=1)
