@@ -43,8 +43,9 @@ def goes_on_after_a_stop(case: Case) -> None:
         nonlocal seen
         walk, reason = case.walk(), None
         for letter in history:
+            before = walk.scale()
             stop = walk.tell(letter).stop
-            if reason is None and stop and not _works(walk.scale()):
+            if reason is None and stop and not _works(before):
                 return  # that it came so far is the business of another check
             seen = seen or stop is not None
             after = "" if reason is None else ", after a stop"
@@ -54,7 +55,7 @@ def goes_on_after_a_stop(case: Case) -> None:
                 raise walk.fault(f"training stops on a finite step{after}: {stop}")
             reason = reason or stop
             if reason is not None and not usable(walk.scale()):
-                raise walk.fault(f"the scale is {written(walk.scale())}{after}")
+                raise walk.fault(f"the scale is {written(walk.scale())}, after a stop")
 
     for history in every(LETTERS, 4):
         examine(history)

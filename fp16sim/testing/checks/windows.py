@@ -50,7 +50,8 @@ def exact_window(case: Case) -> None:
             before = after
 
     window, lowered = FINITE * interval, OVERFLOW * max(profile.patience, 1)
-    beginnings = ("", lowered, window, FINITE * (interval - 1) + lowered, OVERFLOW * (profile.to_floor + 1))
+    floor = OVERFLOW * profile.to_floor
+    beginnings = ("", lowered, window, FINITE * (interval - 1) + lowered, floor, floor + OVERFLOW)
     directed = (
         *(beginning + window for beginning in beginnings),
         *(beginning + FINITE + OVERFLOW + window + FINITE for beginning in beginnings[-1:]),
