@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from fp16sim.scaling.protocol import Observation, checked_update, observe
+from fp16sim.scaling.protocol import Decision, Observation, checked_update, observe
 from fp16sim.testing.case import Case
 from fp16sim.testing.checks.check import Check
 from fp16sim.testing.checks.edges import edges
@@ -217,28 +217,31 @@ def _changes(driver: ValueDriver, letter: str) -> Iterator[str]:
         yield from _differences("observe changed the scaler", before, scaler)
         yield from _written_into("observe", kept, gradients)
     for observation in observations:
-        told = snapshot(observation)
-        try:
-            following, decision = checked_update(scaler, observation)
-            again, second = checked_update(scaler, observation)
-        except Exception:
-            if observation is not observations[-1] or by_group:
-                raise
-            return  # one that has one scale need not understand a mapping
-        yield from _differences(
-            "update changed the scaler that it was called on",
-            before,
-            scaler,
-            "; give the next one as a new object",
-        )
+        told, optional = snapshot(observation), observation is observations[-1] and not by_group
+        first = _updated(scaler, observation, optional)
+        if first is None:
+            continue
+        remedy = "; give the next one as a new object"
+        yield from _differences("update changed the scaler that it was called on", before, scaler, remedy)
         yield from _differences("update changed the observation that it was given", told, observation)
         yield from _written_into("update", kept, gradients)
-        yield from _differences("the same update twice gave two scalers", snapshot(following), again)
-        yield from _differences("the same update twice gave two decisions", snapshot(decision), second)
+        second = checked_update(scaler, observation)
+        for what, one, other in zip(("scalers", "decisions"), first, second, strict=True):
+            yield from _differences(f"the same update twice gave two {what}", snapshot(one), other)
     if hasattr(scaler, "accepts"):
         scaler.accepts([*gradients, None])
         yield from _differences("accepts changed the scaler", before, scaler)
         yield from _written_into("accepts", kept, gradients)
+
+
+def _updated(scaler: Any, observation: Observation, optional: bool) -> tuple[Any, Decision] | None:
+    """Update, or give None if that is an error: a scaler that has one scale need not understand groups."""
+    try:
+        return checked_update(scaler, observation)
+    except Exception:
+        if optional:
+            return None
+        raise
 
 
 def _some_gradients(driver: Driver, letter: str) -> list[Array]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import reprlib
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
 
@@ -44,7 +44,6 @@ def snapshot(subject: Any) -> Snapshot:
 def _attributes(subject: Any) -> Iterator[tuple[str, Any]]:
     if is_dataclass(subject):
         yield from ((field.name, getattr(subject, field.name, None)) for field in fields(subject))
-        return
     for kind in type(subject).__mro__:
         slots = kind.__dict__.get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
@@ -66,7 +65,7 @@ def _comparable(value: Any, above: tuple[int, ...] = ()) -> Any:
     if isinstance(value, Mapping):
         items = ((_comparable(key, within), _comparable(part, within)) for key, part in value.items())
         return kind, tuple(sorted(items, key=repr))
-    if isinstance(value, (list, tuple)):
+    if isinstance(value, Sequence):
         return kind, tuple(_comparable(part, within) for part in value)
     if isinstance(value, (set, frozenset)):
         return kind, tuple(sorted((_comparable(part, within) for part in value), key=repr))

@@ -25,7 +25,7 @@ def fault_of(make):
 
 
 def test_the_kit_has_it_for_those_that_claim_it():
-    assert transparent in CHECKS
+    assert transparent.name in {check.name for check in CHECKS}
     assert transparent.number == 8
     with pytest.raises(NotApplicable, match="'power_of_two' is not claimed"):
         transparent(lambda: parse("chainer"))
