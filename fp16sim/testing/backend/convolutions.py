@@ -1,0 +1,124 @@
+"""Checks of convolutions and their two gradients: strides, dilations, padding, groups, in one to three dimensions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from fp16sim.emulator.convolution_geometry import Geometry
+from fp16sim.testing.backend import inputs, words
+from fp16sim.testing.backend.check import BackendCheck, Group
+from fp16sim.testing.backend.datapaths import Drawing, Route, routes
+from fp16sim.testing.backend.trial import DEFINITION, BackendCase, Call, Seen, tried
+
+__all__ = ["CHECKS", "KINDS"]
+
+KINDS = ("forward", "input_gradient", "weight_gradient")
+_MOST_PRODUCTS = 400
+
+
+class Convolution(NamedTuple):
+    """Sizes of a convolution, and numbers that its operands repeat."""
+
+    route: Route
+    geometry: Geometry
+    images: int
+    channels: tuple[int, int]
+    numbers: tuple[list[int], list[int]]
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Give the shapes of input, weight and output."""
+        each = self.channels[0] * self.geometry.groups, self.channels[1] * self.geometry.groups
+        return {
+            "input": (self.images, each[0], *self.geometry.size),
+            "weight": (each[1], self.channels[0], *self.geometry.kernel),
+            "output": (self.images, each[1], *self.geometry.output),
+        }
+
+
+_TAKES = {
+    "forward": ("input", "weight", "output"),
+    "input_gradient": ("output", "weight", "input"),
+    "weight_gradient": ("input", "output", "weight"),
+}
+"""Both operands, and the result."""
+
+
+def _convolution(route_of: Drawing, draw: inputs.Draw) -> Convolution:
+    def one_of(*choices: Any) -> Any:
+        return draw(inputs.chosen(choices))
+
+    route, dimensions = route_of(draw), one_of(1, 2, 2, 3)
+    axes = range(dimensions)
+    kernel = tuple(one_of(1, 2, 3) for _ in axes)
+    dilation = tuple(one_of(1, 1, 2) for _ in axes)
+    padding = tuple((one_of(0, 1, 2), one_of(0, 1)) for _ in axes)
+    spare = tuple(one_of(0, 1, 2) for _ in axes)
+    # At least one window fits, and there is something that it reads.
+    size = tuple(
+        max(1, d * (k - 1) + 1 - sum(pad)) + more
+        for d, k, pad, more in zip(dilation, kernel, padding, spare, strict=True)
+    )
+    geometry = Geometry(
+        size, kernel, tuple(one_of(1, 2, 3) for _ in axes), dilation, padding, one_of(1, 1, 2)
+    )
+    styles = one_of(*inputs.STYLES), one_of(*inputs.STYLES)
+    numbers = tuple(
+        [draw(inputs.styled(route.fmt, style)) for _ in range(one_of(1, 3, 8))] for style in styles
+    )
+    return Convolution(route, geometry, one_of(1, 2), (one_of(1, 2, 3), one_of(1, 2)), numbers)  # type: ignore[arg-type]
+
+
+def _groups(which: str, case: BackendCase) -> Iterator[Group]:
+    for name, route_of, _ in routes(case):
+        strategy = inputs.composed(partial(_convolution, route_of))
+        yield Group(name, strategy, partial(_convolved, case, which), 0.5)
+
+
+def _convolved(case: BackendCase, which: str, drawn: Convolution) -> None:
+    (fmt, path, out_format), geometry = drawn.route, drawn.geometry
+    shapes = drawn.shapes()
+    if prod(shapes["output"]) * prod(shapes["weight"][1:]) > _MOST_PRODUCTS:
+        geometry = Geometry(geometry.size, geometry.kernel, (3,) * len(geometry.size), *_rest(geometry))
+        drawn = drawn._replace(geometry=geometry, images=1, channels=(1, 1))
+        shapes = drawn.shapes()
+    first, second, result = (shapes[name] for name in _TAKES[which])
+    a, b = (
+        np.array([numbers[place] for place in _spread(prod(shape), len(numbers))], fmt.uint).reshape(shape)
+        for numbers, shape in zip(drawn.numbers, (first, second), strict=True)
+    )
+    arguments = (which, a, b, geometry, result, fmt, path, out_format)
+    outcome = DEFINITION.convolve(*arguments, "counts")
+    assert outcome.counts is not None
+
+    def written(_: int, index: int) -> str:
+        texts = [words.listed([words.number(x, fmt) for x in part.reshape(-1).tolist()]) for part in (a, b)]
+        return f"[{texts[0]}] by [{texts[1]}]"
+
+    call = Call(
+        "convolve",
+        f"convolve {which!r} {drawn.route.text()}, {first} by {second}, {geometry}",
+        arguments,
+        Seen((outcome.bits,), None, (("", outcome.counts),)),
+        written,
+        out_format,
+    )
+    tried(case, call)
+
+
+def _rest(geometry: Geometry) -> tuple[Any, ...]:
+    return geometry.dilation, geometry.padding, geometry.groups
+
+
+def _spread(size: int, few: int) -> list[int]:
+    """Say which of a few numbers stands where: each once, then without a period that sizes could share."""
+    return [i if i < few else (i * i // 3 + i) % few for i in range(size)]
+
+
+CHECKS: tuple[BackendCheck, ...] = tuple(
+    BackendCheck(f"convolve.{which}", "convolve", partial(_groups, which)) for which in KINDS
+)

@@ -1,0 +1,256 @@
+"""Checks of what works on each element by itself: operations, functions, conversions, rectifiers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fp16sim.emulator.backends.base import count_flags
+from fp16sim.emulator.elementwise import ARITY
+from fp16sim.emulator.formats import Format, binary16, binary64
+from fp16sim.emulator.one_argument import FUNCTIONS
+from fp16sim.emulator.programs import OPERATIONS as IN_BINARY64
+from fp16sim.emulator.rounding import MODES, Rounding
+from fp16sim.testing.backend import inputs, words
+from fp16sim.testing.backend.check import BackendCheck, Group
+from fp16sim.testing.backend.trial import DEFINITION, BackendCase, Call, Seen, tried
+
+__all__ = ["CHECKS"]
+
+Array = npt.NDArray[Any]
+_RULES: tuple[tuple[tuple[str, Any], ...], ...] = (
+    (),
+    (("tininess", "before"),),
+    (("subnormals", "flush"),),
+    (("inputs", "zero"), ("saturate", True)),
+    (("subnormals", "flush"), ("tininess", "before"), ("saturate", True)),
+)
+"""What else a rounding rule says beside its mode."""
+_SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
+_LANES = 12
+_LENGTHS = (0, 0, 0, 17, 131)
+"""How many elements the lanes drawn are repeated to; 0: as many as there are."""
+
+
+class Lanes(NamedTuple):
+    """Operands of a few elements, and what else decides about the results."""
+
+    operands: list[tuple[int, ...]]
+    rule: dict[str, Any]
+    draws: Any
+    length: int
+
+    def columns(self, dtypes: Sequence[Any]) -> list[Array]:
+        """Give the operands as arrays, repeated."""
+        arrays = [
+            np.array([lane[place] for lane in self.operands], dtype) for place, dtype in enumerate(dtypes)
+        ]
+        return [np.resize(array, self.length or array.size) for array in arrays]
+
+    def drawn(self, mode: str) -> Any:
+        """Give the bits that a mode draws, repeated as the operands."""
+        if mode != "stochastic" or isinstance(self.draws, int):
+            return self.draws if mode == "stochastic" else None
+        return np.resize(self.draws, self.length or self.draws.size)
+
+
+def lanes(
+    operands: Callable[[inputs.Draw], tuple[int, ...]],
+    most: int = _LANES,
+    lengths: tuple[int, ...] = _LENGTHS,
+) -> Any:
+    """Draw operands of a few elements."""
+    sizes = inputs.chosen((1, most, 2, 7, most))
+
+    def build(draw: inputs.Draw) -> Lanes:
+        some = [operands(draw) for _ in range(draw(sizes))]
+        rule = dict(draw(inputs.chosen(_RULES)))
+        return Lanes(some, rule, inputs.draws(draw, len(some)), draw(inputs.chosen(lengths)))
+
+    return inputs.composed(build)
+
+
+def alone(strategy: Any) -> Callable[[inputs.Draw], tuple[int, ...]]:
+    """Give operations of one operand theirs."""
+    return lambda draw: (draw(strategy),)
+
+
+class Task(NamedTuple):
+    """A method that rounds each element, and its arguments but for the rounding.
+
+    Attributes
+    ----------
+    method, where : str
+    columns : list of arrays
+        The operands, which stand between `head` and `tail`: as a list if `listed`, the only one by itself if not.
+    written : callable
+        Writes the operands of an element.
+    result : Format
+    """
+
+    method: str
+    where: str
+    head: tuple[Any, ...]
+    columns: list[Array]
+    tail: tuple[Any, ...]
+    written: Callable[[int], str]
+    result: Format
+    listed: bool = False
+
+    def arguments(self, some: slice, rule: Rounding, draws: Any) -> tuple[Any, ...]:
+        """Give the arguments for some of the elements."""
+        cut = [column[some] for column in self.columns]
+        taken = draws[some] if isinstance(draws, np.ndarray) else draws
+        return (*self.head, cut if self.listed else cut[0], *self.tail, rule, taken)
+
+
+def examined(case: BackendCase, drawn: Lanes, task: Task, modes: Sequence[str]) -> None:
+    """Hold a method to the definition, in each mode."""
+    for mode in modes:
+        _in_mode(case, drawn, task, Rounding(mode, **drawn.rule), drawn.drawn(mode))
+
+
+def _in_mode(case: BackendCase, drawn: Lanes, task: Task, rule: Rounding, draws: Any) -> None:
+    size = task.columns[0].size
+    keyed = isinstance(draws, int)
+    some = slice(0, size if keyed else len(drawn.operands))  # by a key each element has bits of its own
+    outcome = getattr(DEFINITION, task.method)(*task.arguments(some, rule, draws), "flags")
+    bits, flags = (np.resize(part, size) for part in (outcome.bits, outcome.flags))
+
+    def part(some: slice) -> tuple[tuple[Any, ...], Seen]:
+        counts = (("", count_flags(flags[some])),)
+        return task.arguments(some, rule, draws), Seen((bits[some],), flags[some], counts)
+
+    arguments, expected = part(slice(0, size))
+    cuts = () if keyed or size < 2 else (slice(0, size // 3), slice(size // 3, size))
+    call = Call(
+        task.method,
+        f"{task.where}, {words.rule_text(rule)}",
+        arguments,
+        expected,
+        lambda _, index: _with_bits(task.written(index), draws, index),
+        task.result,
+        into=True,
+        parts=tuple(map(part, cuts)),
+    )
+    tried(case, call)
+
+
+def _with_bits(text: str, draws: Any, index: int) -> str:
+    if draws is None:
+        return text
+    return (
+        f"{text}, key {draws:#x}," if isinstance(draws, int) else f"{text}, bits {int(draws[index]):#010x},"
+    )
+
+
+def _operation_groups(operation: str, case: BackendCase) -> Iterator[Group]:
+    for fmt in case.formats:
+        if fmt == binary64 and operation not in IN_BINARY64:
+            continue
+        yield Group(
+            fmt.name, lanes(partial(_operands, operation, fmt)), partial(_operation, case, operation, fmt)
+        )
+
+
+def _operands(operation: str, fmt: Format, draw: inputs.Draw) -> tuple[int, ...]:
+    """Draw an operand, and others that cancel or tie with it."""
+    first: int = draw(inputs.encodings(fmt))
+    if operation == "ldexp":
+        span = fmt.emax - fmt.emin + fmt.precision
+        # Callers limit the powers to +-2000, beyond which nothing changes.
+        return first, draw(inputs.chosen((0, 1, -1, *range(-span - 2, span + 3, 3), 2000, -2000)))
+    others = range(ARITY[operation] - 1)
+    return first, *(inputs.resolved(first, draw(inputs.partners(fmt)), fmt) for _ in others)
+
+
+def _operation(case: BackendCase, operation: str, fmt: Format, drawn: Lanes) -> None:
+    dtypes: list[Any] = [fmt.uint] * ARITY[operation]
+    if operation == "ldexp":
+        dtypes[1] = np.int64
+
+    def written(index: int) -> str:
+        lane = drawn.operands[index % len(drawn.operands)]
+        texts = [
+            str(x) if dtype == np.int64 else words.number(x, fmt)
+            for x, dtype in zip(lane, dtypes, strict=True)
+        ]
+        return f" {_SIGNS[operation]} ".join(texts) if operation in _SIGNS else ", ".join(texts)
+
+    where = f"{operation} in {fmt.name}"
+    columns = drawn.columns(dtypes)
+    task = Task("elementwise", where, (operation,), columns, (fmt,), written, fmt, listed=True)
+    examined(case, drawn, task, MODES)
+
+
+def _function_groups(case: BackendCase) -> Iterator[Group]:
+    from hypothesis import strategies as st
+
+    if binary16 not in case.formats:
+        return
+    for name in FUNCTIONS:
+        few = lanes(alone(inputs.encodings(binary16)), 6)
+        strategy = st.tuples(inputs.chosen(MODES), few)
+        yield Group(name, strategy, partial(_function, case, name), 0.75)
+
+
+def _function(case: BackendCase, name: str, given: tuple[str, Lanes]) -> None:
+    mode, drawn = given
+    if isinstance(drawn.draws, int):  # the definition computes each element: no more than these
+        drawn = drawn._replace(length=0)
+
+    def written(index: int) -> str:
+        return words.number(drawn.operands[index % len(drawn.operands)][0], binary16)
+
+    columns = drawn.columns([np.uint16])
+    where = f"{name} in binary16"
+    examined(case, drawn, Task("function", where, (name,), columns, (), written, binary16), [mode])
+
+
+def _conversion_groups(case: BackendCase) -> Iterator[Group]:
+    for source in dict.fromkeys((*case.formats, binary64)):
+        for target in case.formats:
+            if source == target == binary64:
+                continue
+            strategy = lanes(alone(inputs.sources(source, target)), 16)
+            examine = partial(_conversion, case, source, target)
+            yield Group(f"{source.name} to {target.name}", strategy, examine, 0.5)
+
+
+def _conversion(case: BackendCase, source: Format, target: Format, drawn: Lanes) -> None:
+    def written(index: int) -> str:
+        return words.number(drawn.operands[index % len(drawn.operands)][0], source)
+
+    where, columns = f"convert from {source.name} to {target.name}", drawn.columns([source.uint])
+    # Nothing is rounded to binary64 but binary64 itself, and that in no way.
+    modes = MODES if target != binary64 else MODES[:1]
+    examined(case, drawn, Task("convert", where, (), columns, (source, target), written, target), modes)
+
+
+def _integer_groups(case: BackendCase) -> Iterator[Group]:
+    for target in case.formats:
+        if target == binary64:
+            continue
+        for dtype in (np.dtype(np.int64), np.dtype(np.uint64)):
+            strategy = lanes(alone(inputs.integers(dtype == np.uint64)))
+            yield Group(f"{dtype} to {target.name}", strategy, partial(_integers, case, dtype, target))
+
+
+def _integers(case: BackendCase, dtype: np.dtype[Any], target: Format, drawn: Lanes) -> None:
+    def written(index: int) -> str:
+        return str(drawn.operands[index % len(drawn.operands)][0])
+
+    where, columns = f"convert_integers from {dtype} to {target.name}", drawn.columns([dtype])
+    examined(case, drawn, Task("convert_integers", where, (), columns, (target,), written, target), MODES)
+
+
+CHECKS: tuple[BackendCheck, ...] = (
+    *(BackendCheck(f"elementwise.{name}", "elementwise", partial(_operation_groups, name)) for name in ARITY),
+    BackendCheck("function", "function", _function_groups),
+    BackendCheck("convert", "convert", _conversion_groups),
+    BackendCheck("convert_integers", "convert_integers", _integer_groups),
+)

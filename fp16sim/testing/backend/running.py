@@ -1,0 +1,218 @@
+"""Runs the checks on a backend and reports what each found."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from fp16sim.emulator.backends.base import Backend
+from fp16sim.emulator.datapath import Datapath, as_datapath
+from fp16sim.emulator.formats import (
+    Format,
+    as_format,
+    bfloat16,
+    binary16,
+    binary32,
+    binary64,
+    e4m3,
+    e5m2,
+    nearest_name,
+    tf32,
+)
+from fp16sim.testing.backend import convolutions, elementwise, products, programs, sums
+from fp16sim.testing.backend.check import BackendCheck
+from fp16sim.testing.backend.trial import BackendCase
+from fp16sim.testing.report import Report, judged
+
+__all__ = ["BackendCheckError", "backend_checks", "check_backend"]
+
+CHECKS: tuple[BackendCheck, ...] = (
+    *elementwise.CHECKS,
+    *programs.CHECKS,
+    *products.CHECKS,
+    *sums.CHECKS,
+    *convolutions.CHECKS,
+)
+METHODS = tuple(dict.fromkeys(check.method for check in CHECKS))
+FORMATS = (
+    binary16,
+    bfloat16,
+    tf32,
+    binary32,
+    e4m3,
+    e5m2,
+    binary64,
+    Format("two_bits", exponent_bits=2, precision=2),
+    Format("no_subnormals", exponent_bits=3, precision=5, subnormals=False),
+    Format("small_emax", exponent_bits=4, precision=6, emax=5),
+)
+"""The formats of a backend that does not say which it knows: the last three are such as users make."""
+
+
+class BackendCheckError(AssertionError):
+    """A backend failed; the message has every failure.
+
+    Attributes
+    ----------
+    report : Report
+    """
+
+    def __init__(self, report: Report) -> None:
+        lines = [f"{verdict.check}: {verdict.what}" for verdict in report.failures]
+        super().__init__("\n".join([f"{len(lines)} of {len(report.verdicts)} checks failed", *lines]))
+        self.report = report
+
+
+def check_backend(
+    make: Any,
+    *,
+    formats: Iterable[Any] | None = None,
+    datapaths: Iterable[str | Datapath] | None = None,
+    methods: Iterable[str] | None = None,
+    expected_failures: Mapping[str, str] | None = None,
+    examples: int = 8,
+) -> Report:
+    """Test a backend against the definition, method by method, bit for bit.
+
+    The definition is the plain :class:`fp16sim.emulator.backends.Backend`. Each method is given inputs that Hypothesis
+    draws, the same at every run: signed zeros, subnormals, ties, cancellation, swamping, infinities, NaN; in every
+    format, rounding mode and datapath, at sizes around those of vectors and blocks, in every layout that it has to
+    take. Results, flags and counts equal the definition's for each ``watch``; an array ``into`` is filled and
+    returned, or left alone; operands are unchanged; the same work in parts, a second time, from another thread and with
+    another number of threads gives the same bits. A failure is shrunk to the smallest input found.
+
+    Parameters
+    ----------
+    make : Backend, or callable that gives one
+        An object with the methods of ``Backend``, which need not be a subclass of it. A method that it lacks, or that
+        raises NotImplementedError in every call, is reported as not applicable; where it raises that in some calls,
+        the verdict names them.
+    formats : iterable of Format or str, optional
+        Default: the attribute `formats` of the backend if it has one; otherwise the six that have names, binary64, and
+        three such as users make.
+    datapaths : iterable of Datapath or str, optional
+        Default: those that have names, and drawn ones.
+    methods : iterable of str, optional
+        Methods or checks to run, such as ``"matmul"`` or ``"elementwise.add"``. Default: all.
+    expected_failures : mapping of check to reason
+        Checks that are known to fail. One that passes is an error.
+    examples : int
+        How many inputs are drawn for each kind of call; more take longer and find more.
+
+    Returns
+    -------
+    Report
+
+    Raises
+    ------
+    BackendCheckError
+        With all failures.
+    ValueError
+        On an unknown name.
+    TypeError
+        If `make` gives nothing that looks like a backend.
+
+    Examples
+    --------
+    A backend whose rectifier takes every negative encoding for a number below zero:
+
+    >>> import numpy as np
+    >>> from fp16sim.emulator.backends.base import Backend
+    >>> class Mine(Backend):
+    ...     def relu(self, bits, fmt):
+    ...         return np.where(bits < fmt.sign_bit, bits, 0).astype(bits.dtype)
+    >>> try:
+    ...     check_backend(Mine, formats=["binary16"], methods=["relu", "maximum_of"])
+    ... except BackendCheckError as error:
+    ...     print(error)
+    1 of 2 checks failed
+    relu: relu in binary16: 0xfe00 (nan) gave 0x0000, the definition gives 0x7e00
+    >>> known = {"relu": "NaN may become 0 here"}
+    >>> report = check_backend(Mine, formats=["binary16"], methods=["relu"], expected_failures=known)
+    >>> report.verdicts[0].status
+    'failed as expected'
+    """
+    case = _case(make, formats, datapaths, examples)
+    chosen = _chosen(methods)
+    expected = dict(expected_failures or {})
+    for name in expected:
+        if name not in dict(backend_checks()):
+            raise ValueError(
+                f"unknown check {name!r}: {nearest_name(name, [check.name for check in CHECKS])}"
+            )
+    report = Report(
+        tuple(judged(check.name, None, partial(check, case), expected.get(check.name)) for check in chosen)
+    )
+    if report.failures:
+        raise BackendCheckError(report)
+    return report
+
+
+@dataclass(frozen=True)
+class _Bound:
+    """A check as a test of one backend."""
+
+    check: BackendCheck
+
+    def __call__(
+        self,
+        make: Any,
+        *,
+        formats: Iterable[Any] | None = None,
+        datapaths: Iterable[str | Datapath] | None = None,
+        examples: int = 8,
+    ) -> str:
+        """Examine a backend, with arguments as those of :func:`check_backend`; give a note of what it does not do."""
+        return self.check(_case(make, formats, datapaths, examples))
+
+
+def backend_checks() -> Iterator[tuple[str, Callable[..., str]]]:
+    """Give all checks, as (name, check); ``check(make)`` examines one backend.
+
+    It raises :class:`fp16sim.testing.Fault`, or ``unittest.SkipTest`` where it does not apply, which pytest reports as
+    a skip. Other arguments are those of :func:`check_backend`.
+
+    >>> from fp16sim.emulator.backends.base import Backend
+    >>> dict(backend_checks())["relu"](Backend)
+    ''
+    """
+    for check in CHECKS:
+        yield check.name, _Bound(check)
+
+
+def _case(make: Any, formats: Any, datapaths: Any, examples: int) -> BackendCase:
+    backend = make() if isinstance(make, type) or (callable(make) and not _looks_like_one(make)) else make
+    if not _looks_like_one(backend):
+        raise TypeError(
+            f"a {type(backend).__name__} is no backend: pass an object with methods of Backend, or what makes one"
+        )
+    if isinstance(examples, bool) or not isinstance(examples, int) or examples < 1:
+        raise ValueError(f"examples={examples!r}: at least one is drawn; pass a positive integer")
+    known = getattr(backend, "formats", FORMATS) if formats is None else formats
+    paths = None if datapaths is None else tuple(as_datapath(path) for path in _several(datapaths))
+    return BackendCase(backend, tuple(dict.fromkeys(map(_format, _several(known)))), paths, examples)
+
+
+def _format(spec: Any) -> Format:
+    return binary64 if spec in ("binary64", binary64) else as_format(spec)
+
+
+def _several(given: Any) -> Iterable[Any]:
+    return (given,) if isinstance(given, (str, Format, Datapath)) else given
+
+
+def _looks_like_one(thing: Any) -> bool:
+    return isinstance(thing, Backend) or any(callable(getattr(thing, name, None)) for name in METHODS)
+
+
+def _chosen(methods: Iterable[str] | None) -> list[BackendCheck]:
+    if methods is None:
+        return list(CHECKS)
+    asked = list(_several(methods))
+    valid = [*METHODS, *(check.name for check in CHECKS)]
+    for name in asked:
+        if name not in valid:
+            raise ValueError(f"unknown method {name!r}: {nearest_name(name, valid)}")
+    return [check for check in CHECKS if check.name in asked or check.method in asked]

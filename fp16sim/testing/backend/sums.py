@@ -1,0 +1,232 @@
+"""Checks of sums along an axis, of rows by an index, of squares, of beginnings; of the largest; of rectifiers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from fp16sim.emulator.formats import Format
+from fp16sim.testing.backend import inputs, words
+from fp16sim.testing.backend.check import BackendCheck, Group
+from fp16sim.testing.backend.datapaths import Drawing, Route, routes
+from fp16sim.testing.backend.trial import DEFINITION, BackendCase, Call, Seen, tried
+from fp16sim.testing.backend.vectors import LENGTHS, SIDES, Vectors, sum_text, vectors
+
+__all__ = ["CHECKS"]
+
+Array = npt.NDArray[Any]
+_COUNTS = 7
+_INDEXED = (2, 1, 3, 8, 0, 9, 17)
+
+
+class Cube(NamedTuple):
+    """Columns to reduce: element (i, :, j) of (outer, terms, inner) is column i * inner + j, in turn."""
+
+    route: Route
+    columns: Vectors
+    inner: int
+
+    def array(self) -> Array:
+        """Give (outer, terms, inner)."""
+        columns = self.columns.array(self.route.fmt)[self._turns]
+        return np.ascontiguousarray(np.moveaxis(columns, -1, 1))
+
+    @property
+    def _turns(self) -> npt.NDArray[np.int64]:
+        outer, inner = self.columns.places, self.inner
+        return (np.arange(outer * inner) % len(self.columns.rows)).reshape(outer, inner)
+
+
+def _cube(route_of: Drawing, lengths: tuple[int, ...], draw: inputs.Draw) -> Cube:
+    route, terms = route_of(draw), draw(inputs.chosen(lengths))
+    return Cube(route, vectors(draw, route.fmt, terms), draw(inputs.chosen(SIDES)))
+
+
+def _groups(method: str, case: BackendCase) -> Iterator[Group]:
+    most = 17 if method == "cumulative_sum" else max(LENGTHS)  # each beginning may be summed anew
+    lengths = tuple(n for n in LENGTHS if n <= most)
+    for name, route_of, _ in routes(case):
+        yield Group(
+            name,
+            inputs.composed(partial(_cube, route_of, lengths)),
+            partial(_reduced, case, method),
+            0.75,
+        )
+
+
+def _reduced(case: BackendCase, method: str, drawn: Cube) -> None:
+    fmt, path, out_format = drawn.route
+    columns, turns = drawn.columns.array(fmt), drawn._turns
+    outcomes = [
+        getattr(DEFINITION, method)(column.reshape(1, -1, 1), fmt, path, out_format, "counts")
+        for column in columns
+    ]
+    bits = np.array([outcome.bits[0, ..., 0] for outcome in outcomes], out_format.uint)[turns]
+    counts = (
+        np.array([outcome.counts for outcome in outcomes], np.int64)[turns].reshape(-1, _COUNTS).sum(axis=0)
+    )
+    running = method == "cumulative_sum"
+    due = np.ascontiguousarray(np.moveaxis(bits, -1, 1)) if running else bits
+    cube, tail = drawn.array(), (fmt, path, out_format)
+
+    def written(_: int, index: int) -> str:
+        place = np.unravel_index(index, due.shape)
+        column = columns[turns[place[0], place[-1]]].tolist()
+        return sum_text(column[: place[1] + 1] if running else column, fmt)
+
+    where = f"{method} {drawn.route.text()}"
+    middle = len(cube) // 2
+    call = Call(
+        method,
+        where if cube.shape[0] == cube.shape[2] == 1 else f"{where}, {cube.shape}",
+        (cube, *tail),
+        Seen((due,), None, (("", counts),)),
+        written,
+        out_format,
+        parts=(
+            ((cube[:middle], *tail), Seen((due[:middle],))),
+            ((cube[middle:], *tail), Seen((due[middle:],))),
+        )
+        if middle
+        else (),
+    )
+    tried(case, call)
+
+
+class Rows(NamedTuple):
+    """Rows that are summed by an index; their columns repeat one, in turn rotated by a row."""
+
+    route: Route
+    column: list[int]
+    named: list[int]
+    size: int
+    inner: int
+
+
+def _rows(route_of: Drawing, draw: inputs.Draw) -> Rows:
+    route = route_of(draw)
+    choices: tuple[tuple[Any, ...], ...] = (_INDEXED, (1, 2, 5), inputs.STYLES)
+    n, size, style = (draw(inputs.chosen(some)) for some in choices)
+    one = inputs.styled(route.fmt, style)
+    index = [draw(inputs.chosen(tuple(range(size)))) for _ in range(n)]
+    return Rows(route, [draw(one) for _ in range(n)], index, size, draw(inputs.chosen(SIDES)))
+
+
+def _index_groups(case: BackendCase) -> Iterator[Group]:
+    for name, route_of, _ in routes(case):
+        yield Group(name, inputs.composed(partial(_rows, route_of)), partial(_indexed, case), 0.75)
+
+
+def _indexed(case: BackendCase, drawn: Rows) -> None:
+    fmt, path, out_format = drawn.route
+    column, index = np.array(drawn.column, fmt.uint), np.array(drawn.named, np.int64)
+    few = [np.roll(column, shift) for shift in range(min(2, drawn.inner))]
+    turns = np.arange(drawn.inner) % 2
+    outcomes = [
+        DEFINITION.index_sum(one.reshape(-1, 1), index, drawn.size, fmt, path, out_format, "counts")
+        for one in few
+    ]
+    bits = [outcome.bits[:, 0] for outcome in outcomes]
+    due = np.array([bits[turn] for turn in turns], out_format.uint).reshape(drawn.inner, drawn.size).T.copy()
+    each = np.array([outcome.counts for outcome in outcomes], np.int64).reshape(-1, _COUNTS)
+    counts = each[turns].sum(axis=0)
+    rows = np.array([few[turn] for turn in turns], fmt.uint).reshape(drawn.inner, column.size).T.copy()
+
+    def written(_: int, place: int) -> str:
+        r, j = np.unravel_index(place, due.shape)
+        return f"row {r}: {sum_text(rows[index == r, j].tolist(), fmt)}"
+
+    call = Call(
+        "index_sum",
+        f"index_sum {drawn.route.text()}, index {drawn.named} of {drawn.size}, {drawn.inner} to a row",
+        (rows, index, drawn.size, fmt, path, out_format),
+        Seen((due,), None, (("", counts),)),
+        written,
+        out_format,
+    )
+    tried(case, call)
+
+
+def _maximum_groups(case: BackendCase) -> Iterator[Group]:
+    lengths = inputs.chosen(tuple(n for n in LENGTHS if n))
+
+    def build(fmt: Format, draw: inputs.Draw) -> tuple[Vectors, int]:
+        return vectors(draw, fmt, draw(lengths)), draw(inputs.chosen(SIDES))
+
+    for fmt in case.formats:
+        strategy = inputs.composed(partial(build, fmt))
+        yield Group(fmt.name, strategy, partial(_largest, case, fmt), 3, (partial(_of_nothing, case, fmt),))
+
+
+def _largest(case: BackendCase, fmt: Format, drawn: tuple[Vectors, int]) -> None:
+    columns, inner = drawn
+    few = columns.array(fmt)
+    outer = columns.places
+    turns = (np.arange(outer * inner) % len(few)).reshape(outer, inner)
+    largest = np.array([DEFINITION.maximum_of(one.reshape(1, -1, 1), fmt)[0, 0] for one in few], fmt.uint)
+    due, cube = largest[turns], np.ascontiguousarray(np.moveaxis(few[turns], -1, 1))
+
+    def written(_: int, index: int) -> str:
+        return words.listed([words.number(x, fmt) for x in few[turns.reshape(-1)[index]].tolist()])
+
+    where = f"maximum_of in {fmt.name}"
+    if cube.shape[0] != 1 or cube.shape[2] != 1:
+        where += f", {cube.shape}"
+    tried(case, Call("maximum_of", where, (cube, fmt), Seen((due,)), written, fmt, watches=()))
+
+
+def _of_nothing(case: BackendCase, fmt: Format) -> None:
+    call = Call(
+        "maximum_of",
+        f"maximum_of in {fmt.name}, (1, 0, 1)",
+        (),
+        Seen(()),
+        lambda _, index: "",
+        fmt,
+        watches=(),
+    )
+    try:
+        case.method("maximum_of")(np.empty((1, 0, 1), fmt.uint), fmt)
+    except ValueError:
+        return
+    except NotImplementedError:
+        return
+    except Exception as error:
+        raise call.fault("", f"raised {type(error).__name__}: {error}; a ValueError is due") from error
+    raise call.fault("", "the largest of no values was given; a ValueError is due")
+
+
+def _relu_groups(case: BackendCase) -> Iterator[Group]:
+    from hypothesis import strategies as st
+
+    shapes = st.sampled_from([(1,), (2,), (7,), (3, 3), (2, 1, 9), (65,), (), (0,), (2, 0)])
+    for fmt in case.formats:
+        numbers = st.lists(inputs.encodings(fmt), min_size=1, max_size=16)
+        yield Group(fmt.name, st.tuples(numbers, shapes), partial(_rectified, case, fmt), 3)
+
+
+def _rectified(case: BackendCase, fmt: Format, drawn: tuple[list[int], tuple[int, ...]]) -> None:
+    numbers, shape = drawn
+    bits = np.resize(np.array(numbers, fmt.uint), shape)
+    due = DEFINITION.relu(bits, fmt)
+
+    def written(_: int, index: int) -> str:
+        return words.number(int(bits.reshape(-1)[index]), fmt)
+
+    where = f"relu in {fmt.name}" + (f", shape {shape}" if len(shape) != 1 else "")
+    tried(case, Call("relu", where, (bits, fmt), Seen((due,)), written, fmt, watches=()))
+
+
+CHECKS: tuple[BackendCheck, ...] = (
+    *(
+        BackendCheck(method, method, partial(_groups, method))
+        for method in ("sum", "cumulative_sum", "sum_of_squares")
+    ),
+    BackendCheck("index_sum", "index_sum", _index_groups),
+    BackendCheck("maximum_of", "maximum_of", _maximum_groups),
+    BackendCheck("relu", "relu", _relu_groups),
+)
