@@ -43,9 +43,12 @@ class DeepSpeedDriver(LoopDriver):
         with np.errstate(all="ignore"):
             return float(np.float32(self.scale(group)))
 
+    def overflows(self, gradients: dict[str, Array]) -> bool:
+        return not np.isfinite(float32_norm(list(gradients.values())))
+
     def judge(self, gradients: dict[str, Array]) -> dict[str, Array] | None:
-        overflow = not np.isfinite(float32_norm(list(gradients.values())))
-        self.scaler.update_scale(bool(overflow))
+        overflow = self.overflows(gradients)
+        self.scaler.update_scale(overflow)
         if overflow:
             return None
         decision = Decision(apply=True, divide_by=self.scale(self.groups[0]))

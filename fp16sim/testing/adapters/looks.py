@@ -6,7 +6,9 @@ import sys
 from types import ModuleType
 from typing import Any
 
-__all__ = ["CRASHES", "has_methods", "made_of", "stop_of"]
+from fp16sim.testing.driver import Refusal
+
+__all__ = ["CRASHES", "has_methods", "is_refusal", "made_of", "stop_of"]
 
 CRASHES: tuple[type[Exception], ...] = (
     ZeroDivisionError,
@@ -48,6 +50,16 @@ def made_of(scaler: Any, package: str) -> bool:
         if any(_package(value) == package for value in names):
             return True
     return False
+
+
+def is_refusal(error: Exception) -> bool:
+    """Whether an error, in a call out of order, is one that refuses the call, as torch's assertions do.
+
+    >>> is_refusal(AssertionError("No inf checks were recorded")), is_refusal(KeyError("all"))
+    (True, False)
+    """
+    clear = (Refusal, RuntimeError, AssertionError, ValueError)
+    return isinstance(error, clear) and not isinstance(error, (RecursionError, NotImplementedError))
 
 
 def stop_of(error: Exception, overflow: bool) -> str:

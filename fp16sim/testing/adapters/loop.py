@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fp16sim.testing.adapters.looks import stop_of
+from fp16sim.testing.adapters.looks import is_refusal, stop_of
 from fp16sim.testing.driver import ONE_GROUP, Array, Driver, Floats, Refusal, clipped, scaled
 
 __all__ = ["LoopDriver"]
@@ -35,6 +35,10 @@ class LoopDriver(Driver):
     @abstractmethod
     def judge(self, gradients: dict[str, Array]) -> dict[str, Array] | None:
         """Show the scaled gradients to the scaler, update it, and give the unscaled ones; None for a skip."""
+
+    def overflows(self, gradients: dict[str, Array]) -> bool:
+        """Whether a step with these scaled gradients is one with an overflow."""
+        return not all(np.isfinite(gradient).all() for gradient in gradients.values())
 
     def commit(self) -> None:
         """End the step: by default the scaler was updated by `judge`."""
@@ -109,12 +113,14 @@ class LoopDriver(Driver):
     def unscale_once(self, group: str) -> None:
         """Replace the gradient of a group by its unscaled one, if it is not yet."""
         if not self._judged:
-            overflow = not all(np.isfinite(gradient).all() for gradient in self._gradients.values())
             self._judged = True
             try:
                 self._results = self.judge(self._gradients)
             except Exception as error:
-                self._stop = stop_of(error, overflow)
+                if not self._gradients and is_refusal(error):
+                    self._judged = False
+                    raise Refusal(f"{type(error).__name__}: {error}") from error
+                self._stop = stop_of(error, self.overflows(self._gradients))
         results = self._results or {}
         if group not in self._unscaled and group in results and group in self._gradients:
             self._gradients[group] = results[group]

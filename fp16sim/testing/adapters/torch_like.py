@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fp16sim.testing.adapters.looks import CRASHES, has_methods, made_of, stop_of
+from fp16sim.testing.adapters.looks import has_methods, is_refusal, made_of, stop_of
 from fp16sim.testing.driver import ONE_GROUP, PEAK, Array, Driver, Floats, Refusal, Told, clipped, scaled
 from fp16sim.testing.histories import FINITE, NAN, OVERFLOW
 
@@ -18,7 +18,6 @@ __all__ = ["TorchDriver"]
 
 _SHOWN = {FINITE: PEAK, OVERFLOW: np.inf, NAN: np.nan}
 _UNSCALED, _STEPPED = "unscaled", "stepped"
-_REFUSALS = (RuntimeError, AssertionError, ValueError)
 
 
 class TorchDriver(Driver):
@@ -169,10 +168,9 @@ class TorchDriver(Driver):
         try:
             with np.errstate(all="ignore"):
                 method() if optimizer is None else method(optimizer)
-        except _REFUSALS as error:
-            told = isinstance(error, AssertionError) or not isinstance(error, CRASHES)
-            if told and (out_of_order or bare):
-                raise Refusal(str(error) or type(error).__name__) from error
+        except Exception as error:
+            if (out_of_order or bare) and is_refusal(error):
+                raise Refusal(f"{type(error).__name__}: {error}") from error
             raise
 
 
