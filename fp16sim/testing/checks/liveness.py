@@ -60,19 +60,25 @@ def _comes_down(walk: Walk, loop: ClosedLoop, profile: Profile) -> bool:
     scale = walk.scale()
     ideal = max(overflows_down_to(loop.limit, scale, profile), profile.to_floor)
     bound = _SLACK + 4 * (ideal + (profile.window or 0))
-    moved = len(walk.letters)
+    moved, skipped = len(walk.letters), 0
     for _ in range(bound):
         letter, told = loop.step(walk, scale)
         if told.stop:
             _need_usable(walk, told.stop)
             return False
-        if letter == FINITE and told.applied and usable(scale):
-            return True
+        if letter == FINITE and usable(scale):
+            if told.applied:
+                return True
+            skipped = skipped or len(walk.letters)
         before, scale = scale, walk.scale()
         if scale != before and (scale == scale or before == before):  # NaN after NaN is no move
             moved = len(walk.letters)
+    if skipped:
+        raise Fault(
+            walk.history[:skipped], f"with {loop} a finite step is skipped, as are all in {bound} steps"
+        )
     if usable(scale):
-        kept = f"with {loop} the scale is {written(scale)} and no step is applied in {bound} more"
+        kept = f"with {loop} the scale is {written(scale)} after {bound} steps more"
         raise Fault(walk.history[: moved + 1], kept)
     raise Fault(
         walk.history[:moved], f"the scale is {written(scale)}, and {bound} steps more give no usable one"
@@ -99,7 +105,7 @@ def _goes_up(walk: Walk, profile: Profile) -> None:
             return
         low = min(low, scale)
     what = f"the scale is {written(low)}, below its top, and does not grow in {bound} finite steps"
-    raise Fault(walk.history[: begun + 1], what)
+    raise Fault(walk.history[:begun], what)
 
 
 def _need_growth(case: Case) -> None:
