@@ -117,12 +117,12 @@ def _need_growth(case: Case) -> None:
 def _never_lowered(case: Case) -> Fault:
     """Give the fault of a scaler whose scale no overflow lowers; raise what it does instead."""
     walk = case.walk()
-    told, scale = walk.tell(OVERFLOW), walk.scale()
-    if told.stop:
-        return walk.fault(
-            f"the first overflow stops training ({told.stop}); the scale stays {written(scale)}"
-        )
-    return walk.fault(f"the scale is {written(scale)}, and no overflow ever lowers it")
+    scale = walk.scale()
+    for _ in range(_SLACK):
+        stop = walk.tell(OVERFLOW).stop
+        if stop:
+            return walk.fault(f"training stops ({stop}) with the scale still {written(scale)}, never lowered")
+    return Fault(OVERFLOW, f"the scale is {written(scale)}, and no overflow ever lowers it")
 
 
 def repeated_overflows_lower_the_scale(case: Case) -> None:

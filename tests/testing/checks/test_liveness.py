@@ -268,5 +268,20 @@ def test_a_scaler_that_stops_at_the_first_overflow_is_no_loss_scaler():
             return self, Decision(apply=not seen.overflowed, divide_by=self.scale, stop=stop)
 
     found = fault(RECOVERS, Timid)
-    assert str(found) == '"o": the first overflow stops training (an overflow); the scale stays 8'
+    assert str(found) == '"o": training stops (an overflow) with the scale still 8, never lowered'
     assert failing(Timid) == {RECOVERS, REPEATED}
+
+
+def test_what_the_scaler_raises_comes_before_what_it_does_not_do():
+    @dataclass(frozen=True)
+    class Raises:
+        scale: float = 8.0
+        seen: int = 0
+
+        def update(self, seen):
+            if self.seen == 2:
+                raise KeyError("third")
+            return replace(self, seen=self.seen + 1), Decision(apply=True, divide_by=8.0)
+
+    for name in (RECOVERS, REPEATED):
+        assert "the scaler raised KeyError: 'third'" in fault(name, Raises).what

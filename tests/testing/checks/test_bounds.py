@@ -1,0 +1,133 @@
+"""Properties 4, 5 and 7: the scale stays finite and above zero, and no overflow raises it."""
+
+import math
+from dataclasses import dataclass, replace
+
+import pytest
+
+from fp16sim.scaling import Decision, parse
+from fp16sim.testing.case import case_of
+from fp16sim.testing.checks.bounds import (
+    overflow_never_raises_the_scale,
+    scale_stays_above_zero,
+    scale_stays_finite,
+)
+from fp16sim.testing.histories import shown
+from fp16sim.testing.walk import Fault
+
+ALL = (scale_stays_finite, scale_stays_above_zero, overflow_never_raises_the_scale)
+
+
+def fault(check, make):
+    with pytest.raises(Fault) as caught:
+        check(case_of(make))
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("check", "text", "history", "what"),
+    [
+        (4, "megatron,initial_scale=2**127,growth_interval=1", ".", "the scale is inf"),
+        (4, "keras3,initial_scale=2**127,dynamic_growth_steps=1", ".", "the scale is inf"),
+        (4, "paddle,init_loss_scaling=2**127,incr_every_n_steps=1", ".", "the scale is inf"),
+        (4, "torch_fsdp,init_scale=2**127,growth_interval=1", ".", "the scale is inf"),
+        (4, "mindspore_cell,loss_scale_value=2**127,scale_window=1", ".", "the scale is inf"),
+        (4, "metaseq,init_scale=2**127,scale_window=1", ".", "the scale is 2^128, infinite in float32"),
+        (4, "deepspeed,loss_scale_window=2", ".{225}", "the scale is 2^128, infinite in float32"),
+        (4, "fairseq,scale_window=2", ".{226}", "the scale is 2^128, infinite in float32"),
+        (4, "flax,scale=inf", "", "the scale is inf"),
+        (5, "torch,init_scale=2**-149", "o", "the scale went from 2^-149 to 0"),
+        (5, "torch", "o{166}", "the scale went from 2^-149 to 0"),
+        (5, "keras3,initial_scale=2**-149", "o", "the scale went from 2^-149 to 0"),
+        (5, "paddle,init_loss_scaling=2**-149", "o", "the scale went from 2^-149 to 0"),
+        (5, "apex,init_scale=2**-1074", "o", "the scale went from 2^-1074 to 0"),
+        (5, "mxnet,loss_scale=2**-1074", "oo", "the scale went from 2^-1074 to 0"),
+        (5, "torch,init_scale=0", "", "the scale is 0 at the start"),
+        (7, "keras2,initial_scale=.25", "o", "the scale rose from 0.25 to 1 on an overflow"),
+        (7, "jmp,loss_scale=.25", "o", "the scale rose from 0.25 to 1 on an overflow"),
+        (
+            7,
+            "deepspeed,initial_scale_power=-1,hysteresis=1",
+            "o",
+            "the scale rose from 0.5 to 1 on an overflow",
+        ),
+        (7, "mxnet,scale_seq_len=1", ".o", "the scale rose from 65536 to 131072 on an overflow"),
+    ],
+)
+def test_the_models_with_the_fault_are_found(check, text, history, what):
+    found = fault(dict(zip((4, 5, 7), ALL, strict=True))[check], lambda: parse(text))
+    assert (shown(found.history), found.what) == (history, what)
+
+
+@pytest.mark.parametrize("text", ["robust,growth_interval=1", "robust,growth_interval=20", "static"])
+@pytest.mark.parametrize("check", ALL)
+def test_bounded_scalers_pass(check, text):
+    check(case_of(lambda: parse(text)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("check", ALL)
+def test_robust_passes_as_it_is(check):
+    check(case_of(lambda: parse("robust")))
+
+
+@dataclass(frozen=True)
+class Halving:
+    scale: float = 1024.0
+    clean: int = 0
+
+    def update(self, seen):
+        decision = Decision(apply=not seen.overflowed, divide_by=self.scale)
+        if seen.overflowed:
+            return replace(self, scale=self.lower(), clean=0), decision
+        return replace(
+            self, scale=self.raise_() if grows else self.scale, clean=0 if grows else self.clean + 1
+        ), decision
+
+    def lower(self):
+        return max(self.scale / 2, 0.25)
+
+    def raise_(self):
+        return min(self.scale * 2, 2.0**20)
+
+
+class Negative(Halving):
+    def lower(self):
+        return self.scale - 1000.0
+
+
+class NotANumber(Halving):
+    def raise_(self):
+        return self.scale * 2 if self.scale < 4096 else math.nan
+
+
+class TooLargeForFloat32(Halving):
+    def raise_(self):
+        return self.scale * 2.0**60
+
+
+class Rises(Halving):
+    def lower(self):
+        return 0.5 if self.scale == 0.25 else super().lower()
+
+
+@pytest.mark.parametrize(
+    ("make", "failing", "message"),
+    [
+        (Negative, 5, '"oo": the scale went from 24 to -976'),
+        (NotANumber, 4, '".{15}": the scale is nan'),
+        (TooLargeForFloat32, 4, '".{10}": the scale is 2^130, infinite in float32'),
+        (Rises, 7, '"o{13}": the scale rose from 0.25 to 0.5 on an overflow'),
+    ],
+)
+def test_each_planted_fault_fails_its_own_check(make, failing, message):
+    for number, check in zip((4, 5, 7), ALL, strict=True):
+        if number == failing:
+            assert str(fault(check, make)) == message
+        else:
+            check(case_of(make))
+
+
+@pytest.mark.parametrize("check", ALL)
+def test_a_healthy_scaler_passes(check):
+    check(case_of(Halving))

@@ -1,0 +1,96 @@
+"""The search: the smallest input with a fault, the same at every run; what is not deterministic is said to be so."""
+
+import pytest
+from hypothesis import strategies as st
+
+from fp16sim.testing.histories import expanded
+from fp16sim.testing.search import search
+from fp16sim.testing.strategies.histories import overflow_histories
+from fp16sim.testing.walk import Fault, NotApplicable
+
+
+def found_by(strategy, examine, examples=100):
+    with pytest.raises(Fault) as caught:
+        search(strategy, examine, examples)
+    return caught.value
+
+
+def test_it_shrinks_to_the_smallest():
+    def examine(history):
+        if history.count("o") >= 3 and "n" in history:
+            raise Fault(history, "three overflows and a NaN")
+
+    found = found_by(overflow_histories(), examine)
+    assert sorted(found.history) == ["n", "o", "o", "o"]
+    assert found.what == "three overflows and a NaN"
+
+
+def test_long_runs_shrink_step_by_step():
+    def examine(history):
+        if history.count("o") >= 137:
+            raise Fault(history, "many")
+
+    runs = st.integers(0, 1000).map(lambda length: "o" * length)
+    assert found_by(runs, examine).history == expanded("o{137}")
+
+
+def test_every_search_sees_the_same():
+    def seen():
+        drawn = []
+        search(overflow_histories(), drawn.append, 50)
+        return drawn
+
+    first = seen()
+    assert len(first) == 50
+    assert first == seen()
+
+
+def test_a_search_without_a_fault_ends():
+    assert search(st.integers(), lambda number: None, 10) is None
+
+
+def test_the_cause_is_kept():
+    def examine(number):
+        try:
+            raise KeyError("inner")
+        except KeyError as error:
+            raise Fault("o", "outer") from error
+
+    assert isinstance(found_by(st.integers(), examine).__cause__, KeyError)
+
+
+def test_a_scaler_that_is_not_deterministic_is_named_as_such():
+    calls = []
+
+    def examine(history):
+        calls.append(history)
+        if len(calls) == 3:
+            raise Fault(history, "the third call")
+
+    found = found_by(overflow_histories(), examine)
+    assert found.what == "the same history ends otherwise the second time (the first: the third call)"
+    assert found.history == calls[2]
+
+
+def test_a_fault_that_is_another_each_time_is_still_a_fault():
+    calls = []
+
+    def examine(history):
+        calls.append(history)
+        raise Fault(history, f"call {len(calls)}")
+
+    assert found_by(overflow_histories(), examine).history == ""
+
+
+def test_errors_that_are_no_fault_come_through():
+    def not_applicable(number):
+        raise NotApplicable("it has no way of saving")
+
+    with pytest.raises(NotApplicable, match="no way of saving"):
+        search(st.integers(), not_applicable)
+
+    def broken(number):
+        raise ZeroDivisionError("a bug in the check itself")
+
+    with pytest.raises(ZeroDivisionError):
+        search(st.integers(), broken)
