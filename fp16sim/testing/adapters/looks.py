@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from types import ModuleType
 from typing import Any
 
 from fp16sim.testing.driver import Refusal
 
-__all__ = ["CRASHES", "has_methods", "is_refusal", "made_of", "stop_of"]
+__all__ = ["CRASHES", "has_methods", "is_refusal", "made_of", "stop_of", "worded"]
 
 CRASHES: tuple[type[Exception], ...] = (
     ZeroDivisionError,
@@ -62,6 +63,15 @@ def is_refusal(error: Exception) -> bool:
     return isinstance(error, clear) and not isinstance(error, (RecursionError, NotImplementedError))
 
 
+def worded(error: Exception) -> str:
+    """Give the text of an error in one line, without codes of a terminal.
+
+    >>> worded(ValueError("\x1b[1mNo gradients\x1b[0m\\n"))
+    'No gradients'
+    """
+    return " ".join(re.sub("\x1b\\[[0-9;]*m", "", str(error)).split()) or type(error).__name__
+
+
 def stop_of(error: Exception, overflow: bool) -> str:
     """Give the reason to stop training that an error of a scaler is; raise any other again.
 
@@ -82,7 +92,7 @@ def stop_of(error: Exception, overflow: bool) -> str:
     """
     if not overflow or isinstance(error, CRASHES):
         raise error
-    return " ".join(str(error).split()) or type(error).__name__
+    return worded(error)
 
 
 def _package(value: Any) -> str:

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fp16sim.testing.adapters.looks import is_refusal, stop_of
+from fp16sim.testing.adapters.looks import is_refusal, stop_of, worded
 from fp16sim.testing.driver import ONE_GROUP, Array, Driver, Floats, Refusal, clipped, scaled
 
 __all__ = ["LoopDriver"]
@@ -119,7 +119,7 @@ class LoopDriver(Driver):
             except Exception as error:
                 if not self._gradients and is_refusal(error):
                     self._judged = False
-                    raise Refusal(f"{type(error).__name__}: {error}") from error
+                    raise Refusal(worded(error)) from error
                 self._stop = stop_of(error, self.overflows(self._gradients))
         results = self._results or {}
         if group not in self._unscaled and group in results and group in self._gradients:

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from fp16sim.testing.adapters.looks import has_methods, is_refusal, made_of, stop_of
+from fp16sim.testing.adapters.looks import has_methods, is_refusal, made_of, stop_of, worded
 from fp16sim.testing.driver import ONE_GROUP, PEAK, Array, Driver, Floats, Refusal, Told, clipped, scaled
 from fp16sim.testing.histories import FINITE, NAN, OVERFLOW
 
@@ -170,7 +170,7 @@ class TorchDriver(Driver):
                 method() if optimizer is None else method(optimizer)
         except Exception as error:
             if (out_of_order or bare) and is_refusal(error):
-                raise Refusal(f"{type(error).__name__}: {error}") from error
+                raise Refusal(worded(error)) from error
             raise
 
 
