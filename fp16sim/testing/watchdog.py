@@ -19,7 +19,7 @@ from types import FrameType
 from typing import Any
 
 from fp16sim.testing.histories import RESTART
-from fp16sim.testing.walk import Hang, Walk
+from fp16sim.testing.walk import Fault, Hang, Walk
 
 __all__ = ["FIRST_LOOKS", "LATER_LOOKS", "Watch", "forget", "shortest_hang", "watched"]
 
@@ -27,7 +27,7 @@ LOOK_EVERY = 0.025
 """Seconds."""
 FIRST_LOOKS = 80
 """Two seconds: looks at the same call after which it hangs."""
-LATER_LOOKS = 4
+LATER_LOOKS = 3
 """The same for a scaler that was seen to hang."""
 _KIT = str(Path(__file__).parent)
 _PACKAGE = str(Path(__file__).parent.parent)
@@ -48,13 +48,13 @@ class Watch:
     ----------
     make : callable
         The factory of the scaler that is tested.
-    history, what : str
+    fault : Fault
         Of the call that was interrupted last: the steps of its walk, and which call it was.
     """
 
     def __init__(self, make: _Factory) -> None:
         self.make = make
-        self.history, self.what = "", "a call does not return"
+        self.fault = Fault("", "a call does not return")
         self._call: FrameType | None = None
         self._looks = 0
 
@@ -69,14 +69,14 @@ class Watch:
             return False
         self._looks = 0
         assert caller is not None  # there is a call
-        self.history, self.what = _history(caller), _described(frame, call, caller)
+        self.fault = _fault(caller, _described(frame, call, caller))
         _remember(self.make, _known(self.make) or "")
         return True
 
     def signalled(self, number: int, frame: FrameType | None) -> None:
         """Look, as the handler of a signal."""
         if self.look(frame):
-            raise Hang(self.what)
+            raise Hang(self.fault.what)
 
 
 @contextmanager
@@ -86,12 +86,13 @@ def watched(make: _Factory) -> Iterator[Watch]:
     Parameters
     ----------
     make : callable
-        Its factory, by which a scaler is known that hung before: after 2 seconds the first time, .1 later.
+        Its factory, by which a scaler is known that hung before: after 2 seconds the first time, .08 later.
 
     Notes
     -----
     The main thread is interrupted by ``signal.setitimer``. Elsewhere, without it, and where somebody else uses that
-    timer, a thread does it, which cannot interrupt a call that waits within C, such as a long ``time.sleep``.
+    timer, a thread does it, which cannot interrupt a call that waits within C, such as a long ``time.sleep``. A call
+    that catches every ``BaseException`` and goes on cannot be interrupted at all.
     """
     if getattr(_own, "watch", None) is not None:  # a watch within a watch
         yield _own.watch
@@ -104,20 +105,20 @@ def watched(make: _Factory) -> Iterator[Watch]:
         _own.watch = None
 
 
-def shortest_hang(walk: Callable[[], Walk], watch: Watch) -> str:
-    """Give the shortest end of the history of a hang that hangs, too, from the beginning.
+def shortest_hang(walk: Callable[[], Walk], watch: Watch) -> Fault:
+    """Give the fault of a hang, with the shortest end of its history that hangs, too, from the beginning.
 
     The steps are told by their kind alone; if that does not hang, the history stays as it is.
     """
-    history = watch.history
+    fault, history = watch.fault, watch.fault.history
     known = _known(watch.make)
+    if type(fault) is not Fault or RESTART in history:  # not what such steps can say
+        return fault
     if known and history.endswith(known):
-        return known
-    if RESTART in history:
-        return history
+        return Fault(known, fault.what)
     if len(history) < 2:
         _remember(watch.make, history)
-        return history
+        return fault
 
     def hangs(length: int) -> bool:
         try:
@@ -131,13 +132,13 @@ def shortest_hang(walk: Callable[[], Walk], watch: Watch) -> str:
 
     found = next((length for length in _lengths(len(history)) if hangs(length)), None)
     if found is None:
-        return history
+        return fault
     shorter = found // 2 if found > _ONE_BY_ONE else found - 1
     while found - shorter > 1:
         middle = (found + shorter) // 2
         shorter, found = (shorter, middle) if hangs(middle) else (middle, found)
     _remember(watch.make, history[-found:])
-    return history[-found:]
+    return Fault(history[-found:], fault.what)
 
 
 _ONE_BY_ONE = 16
@@ -184,17 +185,23 @@ def _call_in(frame: FrameType | None) -> tuple[FrameType | None, FrameType | Non
     return None, None, False
 
 
-def _history(caller: FrameType | None) -> str:
-    """Give the steps of the walk that a stack belongs to; none if a scaler is only made."""
+def _fault(caller: FrameType | None, what: str) -> Fault:
+    """Let the walk, or the accounts, that a stack belongs to say where it is: nowhere while a scaler is only made."""
+    found: Any = None
     while caller is not None and caller.f_code.co_filename.startswith(_KIT):
-        local = caller.f_locals
-        for name in ("self", "walk"):
-            if isinstance(local.get(name), Walk):
-                return str(local[name].history)
         if caller.f_code.co_name in ("made", "adapt"):
-            return ""
+            return Fault("", what)
+        for name in ("self", "walk"):  # the innermost walk; accounts, which say more, stand around it
+            local = caller.f_locals.get(name)
+            if hasattr(local, "fault") and (found is None or not isinstance(local, Walk)):
+                found = local
         caller = caller.f_back
-    return "" if Walk.current is None else Walk.current.history
+    found = Walk.current if found is None else found
+    try:
+        fault = found.fault(what)
+    except Exception:  # the call was in the midst of something
+        return Fault("", what)
+    return fault if isinstance(fault, Fault) else Fault("", what)
 
 
 def _described(frame: FrameType | None, call: FrameType, caller: FrameType) -> str:

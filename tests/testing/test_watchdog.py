@@ -254,3 +254,9 @@ def test_a_factory_may_skip():
 
     with pytest.raises(SkipTest, match="torch is not installed"):
         check_scaler(absent)
+
+
+def test_the_machine_names_its_calls():
+    check = dict(scaler_checks())["any_order_of_calls"]
+    with pytest.raises(Fault, match=r"backward\(.*: Halving.update does not return"):
+        check(AtAnOverflow, ["any_order"])

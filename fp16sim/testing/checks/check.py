@@ -59,14 +59,16 @@ class Check:
         case = case_of(make, traits)  # type: ignore[arg-type]
         if self.trait is not None and self.trait not in case.traits:
             raise NotApplicable(f"the trait {self.trait!r} is not claimed")
+        found: Fault
+        cause: BaseException | None
         try:
             with watched(case.make) as watch:
                 self.examine(case)
             return
         except Fault as fault:
-            found, cause = Fault(fault.history, fault.what), fault.__cause__
+            found, cause = fault.with_traceback(None), fault.__cause__  # the way there is the kit's
         except Hang:
-            found, cause = Fault(shortest_hang(case.walk, watch), watch.what), None
+            found, cause = shortest_hang(case.walk, watch), None
         except SystemExit as error:  # from a call that no walk made
             found, cause = Fault("", f"the scaler raised SystemExit: {error}"), error
         raise found from cause
