@@ -43,11 +43,20 @@ class Books:
     groups : tuple of str
         Optimizers. A factory of drivers has its own.
     misuse : bool
-        Whether calls out of order are made; otherwise they are left out.
+        Whether calls out of order, and steps of an optimizer that has no gradients, are made; or left out.
+
+    Attributes
+    ----------
+    calls : list of Call
+        Those made so far, refused ones too.
+    rechecks : bool
+        Whether gradients are to be looked at when they are applied, so that `put` is made.
+    ended : bool
+        Whether the scaler said to stop; no call is made after that.
 
     Raises
     ------
-    Fault
+    OrderFault
         With all calls in words.
 
     Examples
@@ -70,7 +79,7 @@ class Books:
         self.groups = self.walk.driver.groups
         self.rechecks = "rechecks" in self.walk.driver.can or "rechecks" in case.traits
         self.ended = False
-        self._calls: list[Call] = []
+        self.calls: list[Call] = []
         self._accounts = {group: Account() for group in self.groups}
         self._twin: Driver | None = None
         self._strayed = False  # a call out of order was taken, and what it left is not forgotten yet
@@ -80,6 +89,7 @@ class Books:
         self._ways = self._saved_ways()
         self._seen = self._look(self.walk.driver)
         self._counted = self._seen.counted
+        self._judge_scales()
 
     @property
     def between_steps(self) -> bool:
@@ -93,12 +103,13 @@ class Books:
     def make(self, call: Call) -> None:
         """Make a call, if it is one that is made in this place, and look at what it did."""
         in_order = self._is_in_order(call)
-        if self.ended or not (in_order or self.misuse) or not self._is_possible(call):
+        usual = in_order and not self._lacks_gradients(call)
+        if self.ended or not (usual or self.misuse) or not self._is_possible(call):
             return
         if call.name == "save and load" and self._twin is None:
             self._twin = self._grown_twin()
         strict = in_order and not self._strayed
-        self._calls.append(call)
+        self.calls.append(call)
         result, error = _made(call, self.walk.driver, self.case)
         if error is not None and (strict or not is_clear(error)):
             raise self.fault(f"raised {_described(error)}") from error
@@ -112,6 +123,7 @@ class Books:
             self._plain &= in_order and call.name not in ("unscale", "clip", "put")
             self._strayed |= not in_order
             self._enter(call, result)
+        self._judge_scales()
         if self._twin is not None and call.name != "save and load":
             own, other = outcome(call, result, error), outcome(call, *_made(call, self._twin, self.case))
             if own != other:
@@ -143,6 +155,9 @@ class Books:
                 moved = any(each.stepped for each in every)
                 return moved and all(each.stepped or each.true is None for each in every)
         return True
+
+    def _lacks_gradients(self, call: Call) -> bool:
+        return call.name in ("unscale", "clip", "step") and self._accounts[call.group].true is None
 
     def _is_possible(self, call: Call) -> bool:
         if call.name == "put":
@@ -269,20 +284,21 @@ class Books:
 
     def _look(self, driver: Driver) -> Seen:
         try:
-            seen = Seen.of(driver)
+            return Seen.of(driver)
         except ERRORS as error:
             raise self.fault(f"the scale or a gradient cannot be read: {_described(error)}") from error
-        for what, values in (("scale", seen.scales), ("factor", seen.factors)):
+
+    def _judge_scales(self) -> None:
+        for what, values in (("scale", self._seen.scales), ("factor", self._seen.factors)):
             for value in values.values():
                 if not usable(value):
                     raise self.fault(f"the {what} is {written(value)}")
-        return seen
 
     def _grown_twin(self) -> Driver:
         """Make the same calls on a new scaler."""
         twin = self.case.walk(self.groups).driver
         Walk.current = self.walk
-        for call in self._calls:
+        for call in self.calls:
             _made(call, twin, self.case)
         return twin
 
@@ -299,14 +315,14 @@ class Books:
 
     def fault(self, what: str) -> OrderFault:
         """Give the fault that the calls so far show."""
-        words = ", ".join(call.words(self.groups) for call in self._calls)
+        words = ", ".join(call.words(self.groups) for call in self.calls)
         fault = OrderFault(self._history() if self._plain else "", f"{words}: {what}" if words else what)
-        fault.calls = tuple(self._calls)
+        fault.calls = tuple(self.calls)
         return fault
 
     def _history(self) -> str:
         held = [account.true for account in self._accounts.values() if account.true is not None]
-        unfinished = self._calls and self._calls[-1].name not in ("update", "save and load") and held
+        unfinished = self.calls and self.calls[-1].name not in ("update", "save and load") and held
         letter = NAN if any(map(math.isnan, held)) else OVERFLOW if self._bad_seen else FINITE
         return self.walk.history + (letter if unfinished else "")
 

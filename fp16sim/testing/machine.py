@@ -106,8 +106,9 @@ class ScalerMachine(RuleBasedStateMachine):
             ``"rechecks"``: gradients that turn NaN after unscaling are tried. ``"groups"``: where one optimizer skips,
             all have to.
         misuse : bool
-            Whether calls out of order are made too: unscaling twice, stepping twice, an update without a check, a
-            backward pass onto unscaled gradients or across a change of the scale. They may be refused.
+            Whether more is tried than a correct loop does. Calls out of order: unscaling twice, stepping twice, an
+            update without a check, a backward pass onto unscaled gradients or across a change of the scale; they may
+            be refused. And a step of an optimizer that has no gradients, which may not.
         examples : int
             How many lists of calls are tried, of some tens each: the same at every run.
 
@@ -158,6 +159,7 @@ class ScalerMachine(RuleBasedStateMachine):
     @rule(group=_GROUP, number=st.sampled_from((float("nan"), float("inf"))))
     def put(self, group: str, number: float) -> None:
         """Let an unscaled gradient turn bad."""
+        self._make(Call("unscale", group))
         self._make(Call("put", group, number=number))
 
     @_amid_a_step

@@ -61,12 +61,22 @@ def _simpler(calls: tuple[Call, ...]) -> Iterator[list[Call]]:
     for size in range(count - 1, 0, -1):
         for start in range(count - size + 1):
             yield [*calls[:start], *calls[start + size :]]
+    yield from _bad_from_the_start(calls)
     for place, (first, second) in enumerate(pairwise(calls)):
         for others in _simpler_pair(first, second):
             yield [*calls[:place], *others, *calls[place + 2 :]]
     for place, call in enumerate(calls):
         for other in _simpler_call(call):
             yield [*calls[:place], other, *calls[place + 1 :]]
+
+
+def _bad_from_the_start(calls: tuple[Call, ...]) -> Iterator[list[Call]]:
+    """Let the backward pass give what is put in its place later."""
+    for last, put in enumerate(calls):
+        for place, call in enumerate(calls[:last]):
+            if put.name == "put" and put.group in call.gradients:
+                bad = replace(call, gradients={**call.gradients, put.group: put.number})
+                yield [*calls[:place], bad, *calls[place + 1 : last], *calls[last + 1 :]]
 
 
 def _simpler_pair(first: Call, second: Call) -> Iterator[list[Call]]:
