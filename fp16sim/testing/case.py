@@ -205,7 +205,8 @@ def _profile(case: Case) -> Profile:
         walk.tell_all(OVERFLOW * burst.patience)
     window, highest = _climb(walk)
     if window and not burst.patience:  # it started at its floor, and is above it now
-        burst = _burst(walk)
+        later = _burst(walk)
+        burst = later if later.patience else burst
     declared = _declared(walk)
     return Profile(
         start=start,

@@ -80,9 +80,9 @@ class Halving:
         decision = Decision(apply=not seen.overflowed, divide_by=self.scale)
         if seen.overflowed:
             return replace(self, scale=self.lower(), clean=0), decision
-        return replace(
-            self, scale=self.raise_() if grows else self.scale, clean=0 if grows else self.clean + 1
-        ), decision
+        if self.clean < 4:
+            return replace(self, clean=self.clean + 1), decision
+        return replace(self, scale=self.raise_(), clean=0), decision
 
     def lower(self):
         return max(self.scale / 2, 0.25)
