@@ -17,7 +17,7 @@ __all__ = ["main"]
 COMMANDS = {
     "train": (train, "train a network in float32 and in float16 under loss scalers, side by side"),
     "compare": (compare, "say whether two saved runs are the same, bit for bit, and where they first part"),
-    "scalers": (scalers, "list the loss scalers, or show what each does on a history of overflows"),
+    "scalers": (scalers, "list the loss scalers, show what each does on a history of overflows, or test one"),
     "explain": (explain, "show what float16 does to one number, before and after a loss scale"),
 }
 
