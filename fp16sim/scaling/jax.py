@@ -156,9 +156,10 @@ class FlaxScaler(SavedScaler):
     After that it is scaled in float32. A gradient is divided by the scale in float32 and tested after that, so what is
     tested is what is applied. flax leaves the skip to the user's ``jnp.where``.
 
-    Violates: 3 and 4 (only if it is made with an infinite scale, which it keeps), 5 (without a minimum, None or 0: from
-    2^-126, ``o``), 7 (from 1 with a minimum of 8, ``o`` gives 8), 8 (from 2^127 with an interval of 0, ``.`` gives the
-    largest float32 value, no power of two), 9 (grows after ``growth_interval + 1`` finite steps).
+    Violates: 3 (at the minimum overflows are skipped for ever; an infinite scale stays), 4 (only if it is made with an
+    infinite scale), 5 (without a minimum, None or 0: from 2^-126, ``o``), 7 (from 1 with a minimum of 8, ``o`` gives
+    8), 8 (from 2^127 with an interval of 0, ``.`` gives the largest float32 value, no power of two), 9 (grows after
+    ``growth_interval + 1`` finite steps).
 
     Examples
     --------
