@@ -307,3 +307,69 @@ def test_every_call_is_made_often(groups, monkeypatch):
     }
     assert min(share.values()) >= 0.1 * len(every), share
     assert np.median([len(each) for each in names]) >= 10
+
+
+class LooksLikeTorch:
+    """A scaler of one's own, with the methods of torch's: a backward pass onto unscaled gradients cannot be refused."""
+
+    def __init__(self):
+        self.now, self.unscaled, self.bad = 2.0**16, {}, False
+
+    def scale(self, loss):
+        return loss * np.float32(self.now)
+
+    def get_scale(self):
+        return self.now
+
+    def unscale_(self, optimizer):
+        if id(optimizer) in self.unscaled:
+            raise RuntimeError(
+                "unscale_() has already been called on this optimizer since the last update()."
+            )
+        self.unscaled[id(optimizer)] = False
+        self.divide(optimizer)
+
+    def divide(self, optimizer):
+        for parameter in optimizer.param_groups[0]["params"]:
+            if parameter.grad is not None:
+                bad = not np.isfinite(parameter.grad).all()
+                self.unscaled[id(optimizer)] |= bad
+                self.bad = self.bad or bad
+                parameter.grad = parameter.grad / np.float32(self.now)
+
+    def step(self, optimizer):
+        if id(optimizer) not in self.unscaled:
+            self.unscale_(optimizer)
+        if not self.unscaled[id(optimizer)]:
+            optimizer.step()
+
+    def update(self):
+        self.now = self.now / 2 if self.bad else self.now
+        self.unscaled, self.bad = {}, False
+
+    def state_dict(self):
+        return {"scale": self.now}
+
+    def load_state_dict(self, state):
+        self.now = state["scale"]
+
+
+class StepUnscalesAlways(LooksLikeTorch):
+    """Lightning#15501 again."""
+
+    def step(self, optimizer):
+        self.unscaled.setdefault(id(optimizer), False)
+        self.divide(optimizer)
+        if not self.unscaled[id(optimizer)]:
+            optimizer.step()
+
+
+@pytest.mark.parametrize("groups", [ONE_GROUP, TWO])
+def test_an_object_that_looks_like_torch_s_is_right_in_order(groups):
+    machine(LooksLikeTorch, groups=groups, traits=(), misuse=False, examples=100).TestCase().debug()
+
+
+def test_an_object_that_looks_like_torch_s_is_condemned():
+    says = "backward(1), unscale, step: applied 2^-16 where the gradient was 1"
+    assert str(found(StepUnscalesAlways, traits=(), misuse=False)) == says
+    assert "applied" in str(found(LooksLikeTorch, traits=()))

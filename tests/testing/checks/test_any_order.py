@@ -5,8 +5,8 @@ from fp16sim_careful_loop import TWO, Careful
 
 import fp16sim as fs
 from fp16sim.testing import Fault, NotApplicable, scaler_checks
-from fp16sim.testing.checking import examined
 from fp16sim.testing.case import case_of
+from fp16sim.testing.checking import examined
 from fp16sim.testing.checks.any_order import any_order_of_calls
 from fp16sim.testing.checks.check import Check
 

@@ -1,0 +1,42 @@
+"""The state machine on torch's own GradScaler, on the CPU."""
+
+import pytest
+
+from fp16sim.testing import ScalerMachine
+from fp16sim.testing.bookkeeping import OrderFault
+
+pytestmark = pytest.mark.oracle
+
+
+@pytest.fixture
+def make(torch):
+    torch.set_num_threads(1)
+    return lambda: torch.amp.GradScaler("cpu", init_scale=2.0**16, growth_interval=2)
+
+
+@pytest.mark.parametrize("groups", [("all",), ("a", "b")])
+def test_gradscaler_is_right_in_order(make, groups):
+    """Where one optimizer skips, another moves: joint skipping is not claimed."""
+    ScalerMachine.of(make, groups=groups, misuse=False).TestCase().debug()
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({}, "No inf checks were recorded for this optimizer."),
+        (
+            {"misuse": False, "traits": ["rechecks"]},
+            "backward(1), unscale, put(nan), step: applied nan where the gradient was nan",
+        ),
+        (
+            {"misuse": False, "traits": ["groups"], "groups": ("a", "b")},
+            "backward(a=1, b=inf), step(a), step(b): a moved where b was skipped",
+        ),
+    ],
+)
+def test_what_was_reported_is_found(make, options, says):
+    """Lightning#7975, pytorch#97415 and apex#114."""
+    with pytest.raises(OrderFault) as caught:
+        ScalerMachine.of(make, **options).TestCase().debug()
+    assert str(caught.value).endswith(says)
+    assert len(caught.value.calls) <= 4
