@@ -93,33 +93,31 @@ def _arrays(draw: st.DrawFn, shape: Shape, found: Table, unique: bool) -> Halves
 
 def _made_unique(drawn: Halves, found: Table) -> Halves:
     """Replace what was there before by what comes next in the order of simplicity."""
-    order = _different(found)
-    place_of = {code: place for place, code in enumerate(order)}
-    free = list(range(len(order) + 1))  # from each place the next that may be free
+    order, next_of = (
+        found.different,
+        dict[int, int](),
+    )  # from each place that is taken towards the next free one
 
     def next_free(place: int) -> int:
-        while free[place] != place:
-            free[place] = free[free[place]]  # halves the way for the next who asks
-            place = free[place]
+        while place in next_of:
+            further = next_of[place]
+            if further in next_of:
+                next_of[place] = next_of[further]  # halves the way for who asks next
+            place = further
         return place
 
     result = []
     for code in drawn.view(np.uint16).tolist():
-        place = next_free(place_of[code])
+        place = next_free(found.place_of[code])
         place = next_free(0) if place == len(order) else place
-        free[place] = place + 1
+        next_of[place] = place + 1
         result.append(order[place])
     return np.array(result, np.uint16).view(np.float16)
 
 
-def _different(found: Table) -> list[int]:
-    return list(dict.fromkeys(found.blocks.view(np.uint16).ravel().tolist()))
-
-
 def _check_enough(found: Table, size: int) -> None:
-    most = len(_different(found)) if size > 64 else 64
-    if size > most or (size and size > len(_different(found))):
+    if size > len(found.different):
         raise ValueError(
-            f"{size} unique elements of {len(_different(found))} numbers that are allowed: give a smaller shape or "
+            f"{size} unique elements of {len(found.different)} numbers that are allowed: give a smaller shape or "
             "wider options"
         )

@@ -10,7 +10,6 @@ import numpy.typing as npt
 from hypothesis import strategies as st
 
 from fp16sim.testing.strategies.shapes import Shape, checked_shape, drawn_bytes, drawn_shape
-from fp16sim.testing.strategies.tables import CHOICES
 
 __all__ = ["gradients"]
 
@@ -36,6 +35,8 @@ _EXPONENTS = {
 }
 _SPREAD = 12
 _LOWEST_CENTRE = -24
+_DETAILS = st.sampled_from((*(0 for _ in range(40)), *range(1, 256)))
+"""In one of eight arrays all are powers of two, which rounding and histograms treat by rules of their own."""
 
 
 def gradients(
@@ -48,7 +49,7 @@ def gradients(
     """Draw arrays of gradients.
 
     Half of the elements lie around one power of two, which is drawn for each array from 2^-24 to 1, and thin out over
-    12 powers of two to either side. The others are, each 5% of the drawn elements or more: zeros; subnormal in
+    12 powers of two to either side. In one of eight arrays all elements are powers of two. The others are, each 5% of the drawn elements or more: zeros; subnormal in
     binary16, 2^-24 to 2^-14; flushed by binary16 to zero, or to 2^-24 at most, 2^-64 to 2^-24; subnormal in float32,
     2^-149 to 2^-126; large, 2^10 to 2^16, which overflow under a modest scale. Signs are mixed. In float16 arrays the
     flushed ones and those of float32 are left out.
@@ -104,7 +105,7 @@ def gradients(
 def _arrays(draw: st.DrawFn, shape: Shape, dtype: str, kinds: npt.NDArray[np.int64]) -> Floats:
     sides = drawn_shape(draw, shape)
     centre = draw(st.sampled_from(range(0, _LOWEST_CENTRE - 1, -1)))
-    detail = draw(CHOICES)
+    detail = draw(_DETAILS)
     values = _values(kinds, centre, detail)
     if dtype == "float16":
         values = np.clip(values, -65504.0, 65504.0, where=np.isfinite(values), out=values)

@@ -22,9 +22,9 @@ def overflow_histories(
 ) -> st.SearchStrategy[str]:
     """Draw histories of a run: ``.`` for a finite step, ``o`` for one that overflows, ``n`` for one with a NaN.
 
-    A history is a sequence of runs of one letter. In 5% of the draws or more, each: the empty history; one run alone;
-    several; each letter; overflows, finite steps, and overflows again; runs longer than 3; runs of each of `lengths`,
-    unless there are many.
+    A history is a sequence of runs of one letter. In 5% of the draws or more, each: one run alone; several; each
+    letter; overflows, finite steps, and overflows again; runs longer than 3; runs of each of `lengths`, unless there
+    are many.
 
     Parameters
     ----------

@@ -16,6 +16,8 @@ __all__ = ["Steps", "recordings"]
 Steps: TypeAlias = list[dict[str, Histogram]]
 """What a recording holds: for each step the histogram of each layer, by its name."""
 
+_MOST_LAYERS = 3
+_SHIFTS = (0, 0, 3, 6, 12)
 _FACTORS = (1, 10, 1000, 1_000_000)
 
 
@@ -30,7 +32,7 @@ def recordings(
     """Draw recordings of runs: a list of steps, each a dict of layer to :class:`fp16sim.recording.histogram.Histogram`.
 
     All steps have the same layers, and a layer counts the same number of gradients in each. The gradients are as
-    :func:`gradients` draws them, unscaled. In 5% of the histograms or more, each: all zeros; gradients that are
+    :func:`gradients` draws them, unscaled, and smaller in some layers than in others. In 5% of the histograms or more, each: all zeros; gradients that are
     subnormal in binary16; flushed by it; subnormal in float32; infinities; NaNs; counts above 10,000.
 
     Parameters
@@ -77,29 +79,32 @@ def recordings(
 @st.composite
 def _recordings(
     draw: st.DrawFn,
-    names: st.SearchStrategy[list[str]],
+    names: Sequence[str] | None,
     most_steps: int,
     most_values: int,
     allow_nan: bool,
     allow_infinity: bool,
 ) -> Steps:
-    layers = {
-        name: (draw(st.integers(1, most_values)), draw(st.sampled_from(_FACTORS))) for name in draw(names)
-    }
+    layer = st.tuples(st.integers(1, most_values), st.sampled_from(_FACTORS), st.sampled_from(_SHIFTS))
+    fewest, most = (1, _MOST_LAYERS) if names is None else (len(names), len(names))
+    layers = draw(st.lists(layer, min_size=fewest, max_size=most))
+    named = _numbered(len(layers)) if names is None else names
+    # All gradients of a step in one array: so a step is one piece of what is drawn, which Hypothesis can delete.
+    values = gradients(sum(size for size, *_ in layers), allow_nan=allow_nan, allow_infinity=allow_infinity)
+    ends = np.cumsum([size for size, *_ in layers])[:-1]
     return [
         {
-            name: _histogram(
-                draw(gradients(size, allow_nan=allow_nan, allow_infinity=allow_infinity)), factor
-            )
-            for name, (size, factor) in layers.items()
+            name: _histogram(part, factor, shift)
+            for name, part, (_, factor, shift) in zip(named, np.split(step, ends), layers, strict=True)
         }
-        for _ in range(draw(st.integers(1, most_steps)))
+        for step in draw(st.lists(values, min_size=1, max_size=most_steps))
     ]
 
 
-def _histogram(values: Any, factor: int) -> Histogram:
+def _histogram(values: Any, factor: int, shift: int) -> Histogram:
+    """Count gradients divided by 2^shift, each `factor` times."""
     found = Histogram()
-    found.add(values)
+    found.add(values, 2.0**shift)
     return Histogram(
         {exponent: factor * count for exponent, count in found.counts.items()},
         {exponent: factor * count for exponent, count in found.powers.items()},
@@ -109,12 +114,12 @@ def _histogram(values: Any, factor: int) -> Histogram:
     )
 
 
-def _names(layers: Any) -> st.SearchStrategy[list[str]]:
+def _names(layers: Any) -> list[str] | None:
     if layers is None:
-        return st.integers(1, 3).map(_numbered)
+        return None
     if isinstance(layers, (int, np.integer)):
         _check_count("layers", layers)
-        return st.just(_numbered(int(layers)))
+        return _numbered(int(layers))
     if (
         isinstance(layers, str)
         or not isinstance(layers, Sequence)
@@ -125,7 +130,7 @@ def _names(layers: Any) -> st.SearchStrategy[list[str]]:
         raise ValueError(
             f"layers={layers!r}: a recording has one or more, of different names; pass ['a', 'b'], say"
         )
-    return st.just(list(layers))
+    return list(layers)
 
 
 def _numbered(count: int) -> list[str]:

@@ -12,6 +12,7 @@ __all__ = ["MOST_DRAWN", "Shape", "checked_shape", "drawn_bytes", "drawn_shape"]
 
 Shape: TypeAlias = "int | tuple[int, ...] | st.SearchStrategy[Any]"
 
+_DENSE = st.sampled_from((False, True, True))
 MOST_DRAWN = 1024
 """Elements that are drawn; larger arrays repeat them. Hypothesis gives an example 8192 bytes."""
 
@@ -36,15 +37,15 @@ def drawn_shape(draw: st.DrawFn, shape: Shape) -> tuple[int, ...]:
 def drawn_bytes(draw: st.DrawFn, size: int) -> npt.NDArray[np.uint8]:
     """Draw a byte for each of `size` elements: in two of three draws all of them, else a few, and zeros behind.
 
-    Shrinks to zeros, and to nonzero bytes in front: Hypothesis deletes from the first kind of bytes, and goes from the
-    second to the first with the bytes that it has. Where the first element lies is drawn as well.
+    Shrinks to zeros, and to nonzero bytes in front: Hypothesis deletes where there may be few, and goes there from all
+    of them with the bytes that it has. Where the first element lies is drawn as well.
     """
     count = min(size, MOST_DRAWN)
     if not count:
         return np.zeros(0, np.uint8)
-    few, all_of_them = st.binary(max_size=count), st.binary(min_size=count, max_size=count)
     found = np.zeros(count, np.uint8)
     start = draw(st.integers(0, count - 1))
-    given = np.frombuffer(draw(st.one_of(few, all_of_them, all_of_them)), np.uint8)
+    least = count if draw(_DENSE) else 0
+    given = np.frombuffer(draw(st.binary(min_size=least, max_size=count)), np.uint8)
     found[: given.size] = given
     return np.resize(np.roll(found, start), size)

@@ -23,20 +23,21 @@ Array = npt.NDArray[Any]
 
 FAR = 2**52
 _PLACES = 2**16
+_NAN, _NEGATIVE = 4, 5
 _COMPLETE = 16
 _SIMPLE = (*range(1, 17), 0.25, 0.5, 0.75, 1.5, 2.5)
 _SHARES = {
-    "zero": 0.13,
+    "zero": 0.14,
     "simple": 0.07,
     "power of two": 0.08,
     "beside a power of two": 0.09,
-    "largest": 0.065,
-    "infinity": 0.065,
-    "smallest normal": 0.065,
-    "smallest subnormal": 0.065,
+    "largest": 0.07,
+    "infinity": 0.07,
+    "smallest normal": 0.075,
+    "smallest subnormal": 0.07,
     "subnormal": 0.08,
-    "nan": 0.065,
-    "any": 0.225,
+    "nan": 0.07,
+    "any": 0.185,
 }
 _SHARE_OF_BOUNDS, _SHARE_BESIDE_BOUNDS = 0.18, 0.08
 """Shares of 1; zeros are two, of either sign. Where a class is not allowed the others are more."""
@@ -93,6 +94,16 @@ class Table:
         """The block of each choice, for one draw at a time."""
         return [self.blocks[block] for block in self.block_of]
 
+    @cached_property
+    def different(self) -> list[int]:
+        """All encodings, simple ones first."""
+        return list(dict.fromkeys(self.blocks.view(f"u{self.blocks.itemsize}").ravel().tolist()))
+
+    @cached_property
+    def place_of(self) -> dict[int, int]:
+        """Where each is among those that differ."""
+        return {code: place for place, code in enumerate(self.different)}
+
     def spread(self, choices: npt.NDArray[np.uint8], detail: int) -> Array:
         """Give an encoding for each byte. Each byte is one place in the whole; `detail` says where about it."""
         first = np.searchsorted(self.block_of, self.block_of)
@@ -140,9 +151,17 @@ def table(fmt: Format, limits: Limits, view: str | None = None) -> Table:
         np.add.at(share, np.searchsorted(every, codes), each / max(codes.size, 1))
     kind, order = _kinds(fmt, every)
     kind, every, share = kind[order], every[order], share[order]
+    nan = kind == _NAN
+    if (kind >= _NEGATIVE).any() and not (kind == _NAN + _NEGATIVE).any():
+        # So that negative kinds are laid out as positive ones, and to shrink to the opposite is to clear a bit.
+        kind = np.concatenate([kind, np.full(np.count_nonzero(nan), _NAN + _NEGATIVE)])
+        every = np.concatenate([every, every[nan]])
+        share = np.concatenate([np.where(nan, share / 2, share), share[nan] / 2])
     present = np.unique(kind)
     blocks = [np.repeat(every[kind == one], _times(share[kind == one], _PLACES)) for one in present]
-    block_of = np.repeat(np.arange(present.size), _times([share[kind == one].sum() for one in present], 256))
+    block_of = np.repeat(
+        np.arange(present.size), _choices(present, [share[kind == one].sum() for one in present])
+    )
     codes = np.array(blocks, fmt.uint).reshape(present.size, _PLACES)
     for array in (codes, block_of):
         array.setflags(write=False)
@@ -240,8 +259,17 @@ def _kinds(fmt: Format, codes: Array) -> tuple[Array, Array]:
     behind_the_point = np.where(digits > 0, np.maximum(53 - exponent - last, 0), 0)
     kind = np.where(behind_the_point > 0, 2, 1)
     kind = np.where(magnitude < fmt.min_normal, np.where(magnitude > 0, 3, 0), kind)
-    kind = np.where(np.isnan(values), 4, kind) + 5 * (codes >= fmt.sign_bit)
-    return kind, np.lexsort((magnitude, np.where(kind % 5 == 2, behind_the_point, 0), kind))
+    kind = np.where(np.isnan(values), _NAN, kind) + _NEGATIVE * (codes >= fmt.sign_bit)
+    return kind, np.lexsort((magnitude, np.where(kind % _NEGATIVE == 2, behind_the_point, 0), kind))
+
+
+def _choices(kinds: Array, shares: list[float]) -> npt.NDArray[np.int64]:
+    """Give how many of 256 choices each kind has: half of them the negative ones, if they are about half."""
+    negative = kinds >= _NEGATIVE
+    share = np.array(shares)
+    if negative.any() and 0.4 < share[negative].sum() / share.sum() < 0.6:
+        return np.concatenate([_times(share[~negative], 128), _times(share[negative], 128)])
+    return _times(share, 256)
 
 
 def _times(shares: Any, total: int) -> npt.NDArray[np.int64]:

@@ -60,13 +60,10 @@ def near_ties(
     if name not in _WIDE:
         raise ValueError(f"dtype={name!r}: ties are drawn as float32 or float64; pass one of these")
     wide = _WIDE[name]
-    # A tie has one digit more than the format's numbers, and the overflow's neighbour may have an exponent more.
+    # A tie has one digit more than the format's numbers.
     least = fmt.emin - fmt.fraction_bits - 1
-    if fmt.precision >= wide.precision or least < wide.emin - wide.fraction_bits or fmt.emax >= wide.emax:
-        raise ValueError(
-            f"{name} does not hold the ties of {fmt.name}: pass "
-            + ("dtype='float64'" if fmt.precision < binary64.precision else "a narrower format")
-        )
+    if fmt.precision >= wide.precision or least < wide.emin - wide.fraction_bits:
+        raise ValueError(f"{name} does not hold the ties of {fmt.name}: pass dtype='float64'")
     limits = Limits(low=(0.0, 1.0), nan=False, infinity=False, bounded=False)
     return _near(table(fmt, limits), fmt, np.dtype(name).type)
 
