@@ -372,4 +372,4 @@ def test_an_object_that_looks_like_torch_s_is_right_in_order(groups):
 def test_an_object_that_looks_like_torch_s_is_condemned():
     says = "backward(1), unscale, step: applied 2^-16 where the gradient was 1"
     assert str(found(StepUnscalesAlways, traits=(), misuse=False)) == says
-    assert "applied" in str(found(LooksLikeTorch, traits=()))
+    assert found(LooksLikeTorch, traits=()).calls
