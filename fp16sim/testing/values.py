@@ -19,7 +19,18 @@ from fp16sim.scaling.protocol import (
     unscale,
 )
 from fp16sim.scaling.state import restored_scaler, saved_scaler
-from fp16sim.testing.driver import ONE_GROUP, PEAK, Array, Driver, Floats, Refusal, Told, clipped, scaled
+from fp16sim.testing.driver import (
+    ONE_GROUP,
+    PEAK,
+    Array,
+    Driver,
+    Floats,
+    Refusal,
+    Told,
+    clipped,
+    number,
+    scaled,
+)
 from fp16sim.testing.histories import FINITE, NAN, OVERFLOW
 
 __all__ = ["ValueDriver"]
@@ -79,13 +90,20 @@ class ValueDriver(Driver):
         self._carried: dict[str, float] = {}
 
     def scale(self, group: str) -> float:
-        return float(_of(self.scaler.scale, group))
+        return number(_of(self.scaler.scale, group))
 
     def factor(self, group: str) -> float:
         if self._by_group:
             return self.scale(group)
+        if not hasattr(self.scaler, "scale_loss"):
+            number(self.scaler.scale)  # one that is none is named by its value
         with np.errstate(all="ignore"):
-            return float(scale_loss(self.scaler, Tensor(np.float32(1.0))).data)
+            loss = scale_loss(self.scaler, Tensor(np.float32(1.0)))
+        if not isinstance(loss, Tensor):
+            raise TypeError(
+                f"scale_loss gave a {type(loss).__name__}: it gives the loss that it was given, scaled"
+            )
+        return float(loss.data)
 
     def backward(self, gradients: Mapping[str, Floats | None], dtype: str = "float32") -> None:
         given = {group: gradient for group, gradient in gradients.items() if gradient is not None}
@@ -117,7 +135,7 @@ class ValueDriver(Driver):
 
     def _observe(self) -> Observation:
         if not self._by_group and len(self.groups) == 1:
-            return observe(self.scaler, list(self._gradients.values()))
+            return _observed(self.scaler, list(self._gradients.values()))
         seen = {group: self._observe_one(group) for group in self.groups}
         amax = {group: _peak(one) for group, one in seen.items()}
         return Observation(
@@ -129,7 +147,7 @@ class ValueDriver(Driver):
     def _observe_one(self, group: str) -> Observation:
         gradient = self._gradients.get(group)
         gradients = [] if gradient is None else [gradient]
-        return observe(_OneScale(self.scale(group)) if self._by_group else self.scaler, gradients)
+        return _observed(_OneScale(self.scale(group)) if self._by_group else self.scaler, gradients)
 
     def unscale(self, group: str) -> None:
         if group in self._asked or group in self._stepped:
@@ -144,7 +162,7 @@ class ValueDriver(Driver):
             return
         self._unscaled.add(group)
         if gradient is not None and _moves(decision, group):
-            own = replace(decision, divide_by=float(_of(decision.divide_by, group)))
+            own = replace(decision, divide_by=number(_of(decision.divide_by, group)))
             with np.errstate(all="ignore"):
                 self._gradients[group] = unscale(gradient, own)
 
@@ -254,6 +272,15 @@ class _OneScale:
         self.scale = scale
 
 
+def _observed(scaler: Any, gradients: list[Array]) -> Observation:
+    observation: object = observe(scaler, gradients)
+    if not isinstance(observation, Observation):
+        raise TypeError(
+            f"observe gave a {type(observation).__name__}: it gives an fs.scaling.Observation of the gradients"
+        )
+    return observation
+
+
 def _own_groups(scale: Mapping[str, float], groups: tuple[str, ...]) -> tuple[str, ...]:
     """Give the groups of a scaler with scales for some, where no others were asked for that it has a scale for."""
     if groups != ONE_GROUP:
@@ -271,7 +298,15 @@ def _peak(observation: Observation) -> float:
 
 
 def _of(value: Any, group: str) -> Any:
-    return value[group] if isinstance(value, Mapping) else value
+    if not isinstance(value, Mapping):
+        return value
+    try:
+        return value[group]
+    except KeyError:
+        known = ", ".join(map(repr, value)) or "none"
+        raise TypeError(
+            f"there is nothing for the group {group!r} among those that it has: {known}"
+        ) from None
 
 
 def _moves(decision: Decision, group: str) -> bool:

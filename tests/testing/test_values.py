@@ -512,3 +512,35 @@ def test_another_class_may_follow():
     driver = ValueDriver(First(8.0))
     assert driver.tell(".").applied
     assert driver.scale(ALL) == 2.0
+
+
+class Bad:
+    scale = 8.0
+
+    def update(self, observation):
+        return self, Decision(apply=True, divide_by=self.scale)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "message"),
+    [
+        ({"scale": None}, "it is None, and a scale is a number"),
+        ({"scale": "8"}, "it is '8', and a scale is a number"),
+        (
+            {"observe": lambda self, gradients: True},
+            "observe gave a bool: it gives an fs.scaling.Observation",
+        ),
+        ({"observe": lambda self, gradients: None}, "observe gave a NoneType"),
+        ({"scale_loss": lambda self, loss: 8.0}, "scale_loss gave a float: it gives the loss"),
+        ({"scale": {"w": 8.0, "v": None}}, "it is None, and a scale is a number"),
+        ({"scale": {}}, "nothing for the group 'all' among those that it has: none"),
+        (
+            {"update": lambda self, observation: (self, Decision(apply={"x": True}, divide_by=8.0))},
+            "nothing for the group 'all' among those that it has: 'x'",
+        ),
+    ],
+)
+def test_what_cannot_be_used_is_named(attributes, message):
+    driver = ValueDriver(type("Named", (Bad,), attributes)())
+    with pytest.raises(TypeError, match=message):
+        stepped(driver, dict.fromkeys(driver.groups, np.array([1.0])))
