@@ -73,7 +73,11 @@ class FlaxDriver(LoopDriver):
         with np.errstate(all="ignore"):
             found = self._differentiated(parameters, gradients)
         self._following = found.dynamic_scale
-        return {group: np.array(part) for group, part in found.grad.items()} if bool(found.finite) else None
+        return (
+            {group: np.asarray(part).copy() for group, part in found.grad.items()}
+            if bool(found.finite)
+            else None
+        )
 
     def commit(self) -> None:
         self.scaler = self._following

@@ -50,7 +50,9 @@ class JmpDriver(LoopDriver):
 
     def judge(self, gradients: dict[str, Array]) -> dict[str, Array] | None:
         with np.errstate(all="ignore"):
-            unscaled = {group: np.array(part) for group, part in self.scaler.unscale(gradients).items()}
+            unscaled = {
+                group: np.asarray(part).copy() for group, part in self.scaler.unscale(gradients).items()
+            }
         finite = all(np.isfinite(part).all() for part in unscaled.values())
         self._following = _adjusted(self.scaler, finite)
         return unscaled if finite else None
@@ -60,7 +62,7 @@ class JmpDriver(LoopDriver):
 
     def saved(self) -> dict[str, Any]:
         leaves = _flattened(self.scaler)
-        return {} if leaves is None else {"pytree leaves": [np.array(leaf) for leaf in leaves[0]]}
+        return {} if leaves is None else {"pytree leaves": [np.asarray(leaf).copy() for leaf in leaves[0]]}
 
     def restored(self, way: str, state: Any, fresh: Any) -> JmpDriver:
         flattened = _flattened(fresh)

@@ -87,7 +87,7 @@ class KerasDriver(LoopDriver):
             return {}
         store: dict[str, Any] = {}
         self.scaler.save_own_variables(store)
-        return {"save_own_variables": {name: np.array(value) for name, value in store.items()}}
+        return {"save_own_variables": {name: np.asarray(value).copy() for name, value in store.items()}}
 
     def restored(self, way: str, state: Any, fresh: Any) -> KerasDriver:
         driver = KerasDriver(fresh, self.groups)
@@ -130,5 +130,5 @@ class KerasDriver(LoopDriver):
         return value if self._keras is None else self._keras.ops.convert_to_tensor(value)
 
     def _array(self, value: Any) -> Array:
-        array: Array = np.array(value if self._keras is None else self._keras.ops.convert_to_numpy(value))
-        return array
+        array = np.asarray(value if self._keras is None else self._keras.ops.convert_to_numpy(value))
+        return array.copy()
