@@ -77,10 +77,11 @@ class BackendCheck:
         broken: list[str] = []
         groups = list(self.groups(case))
         for group in groups:
+            examples = max(1, round(case.examples * group.examples))
             try:
-                _search(group, max(1, round(case.examples * group.examples)), shrink=first is None)
+                _search(group, examples, shrink=False)
             except Fault as fault:
-                first = first or fault
+                first = first or _smallest(case, group, examples, fault)
                 broken.append(group.name)
         if first is not None:
             also = f"; also for {words.listed(broken[1:])}" if broken[1:] else ""
@@ -90,6 +91,19 @@ class BackendCheck:
         if not case.done:
             raise NotApplicable("NotImplementedError")
         return f"not done by the backend: {words.listed(list(case.undone), '; ')}" if case.undone else ""
+
+
+def _smallest(case: BackendCase, group: Group, examples: int, found: Fault) -> Fault:
+    """Look for the smallest input: one with wrong results if there is one, or else with wrong flags or counts."""
+    for quick in (True, False):
+        case.quick = quick
+        try:
+            _search(group, examples, shrink=True)
+        except Fault as fault:
+            return fault
+        finally:
+            case.quick = False
+    return Fault("", f"{found.what}; but not every time")
 
 
 def _search(group: Group, examples: int, shrink: bool) -> None:

@@ -76,7 +76,7 @@ def _convolution(route_of: Drawing, draw: inputs.Draw) -> Convolution:
 def _groups(which: str, case: BackendCase) -> Iterator[Group]:
     for name, route_of, _ in routes(case):
         strategy = inputs.composed(partial(_convolution, route_of))
-        yield Group(name, strategy, partial(_convolved, case, which), 0.5)
+        yield Group(name, strategy, partial(_convolved, case, which))
 
 
 def _convolved(case: BackendCase, which: str, drawn: Convolution) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+from functools import partial, wraps
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,7 +17,7 @@ from fp16sim.emulator.programs import OPERATIONS as IN_BINARY64
 from fp16sim.emulator.rounding import MODES, Rounding
 from fp16sim.testing.backend import inputs, words
 from fp16sim.testing.backend.check import BackendCheck, Group
-from fp16sim.testing.backend.trial import DEFINITION, BackendCase, Call, Seen, tried
+from fp16sim.testing.backend.trial import DEFINITION, BackendCase, Call, ElementFault, Seen, tried
 
 __all__ = ["CHECKS"]
 
@@ -30,6 +30,8 @@ _RULES: tuple[tuple[tuple[str, Any], ...], ...] = (
     (("subnormals", "flush"), ("tininess", "before"), ("saturate", True)),
 )
 """What else a rounding rule says beside its mode."""
+_ARITY = {**ARITY, "ldexp": 2}
+"""Operands of each operation that this package asks for; the second of ldexp is an integer."""
 _SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
 _LANES = 12
 _LENGTHS = (0, 0, 0, 17, 131)
@@ -37,39 +39,59 @@ _LENGTHS = (0, 0, 0, 17, 131)
 
 
 class Lanes(NamedTuple):
-    """Operands of a few elements, and what else decides about the results."""
+    """A few elements, each with its operands and 32 random bits, and what else decides about the results.
 
-    operands: list[tuple[int, ...]]
-    rule: dict[str, Any]
-    draws: Any
+    Attributes
+    ----------
+    some : list of (operands, bits)
+    rule : int
+        Of `_RULES`: the first that is examined beside the plain one, which is number 0; then those after it.
+    key : int or None
+        Of stochastic rounding; None: by the bits of each element.
+    length : int
+        To which the elements are repeated; 0: they are not.
+    first : int
+        Of the modes that the other rules are examined in.
+    """
+
+    some: list[tuple[tuple[int, ...], int]]
+    rule: int
+    key: int | None
     length: int
+    first: int
 
     def columns(self, dtypes: Sequence[Any]) -> list[Array]:
         """Give the operands as arrays, repeated."""
         arrays = [
-            np.array([lane[place] for lane in self.operands], dtype) for place, dtype in enumerate(dtypes)
+            np.array([operands[place] for operands, _ in self.some], dtype)
+            for place, dtype in enumerate(dtypes)
         ]
         return [np.resize(array, self.length or array.size) for array in arrays]
 
     def drawn(self, mode: str) -> Any:
         """Give the bits that a mode draws, repeated as the operands."""
-        if mode != "stochastic" or isinstance(self.draws, int):
-            return self.draws if mode == "stochastic" else None
-        return np.resize(self.draws, self.length or self.draws.size)
+        if mode != "stochastic":
+            return None
+        bits = np.array([bits for _, bits in self.some], np.uint32)
+        return np.resize(bits, self.length or bits.size) if self.key is None else self.key
+
+    def operands(self, index: int) -> tuple[int, ...]:
+        """Give the operands of an element."""
+        return self.some[index % len(self.some)][0]
 
 
 def lanes(
     operands: Callable[[inputs.Draw], tuple[int, ...]],
     most: int = _LANES,
-    lengths: tuple[int, ...] = _LENGTHS,
+    firsts: tuple[int, ...] = tuple(range(len(MODES))),
 ) -> Any:
     """Draw operands of a few elements."""
-    sizes = inputs.chosen((1, most, 2, 7, most))
+    sizes = inputs.chosen((1, most, 2, 7, 2 * most))
+    rules, lengths, first = map(inputs.chosen, (tuple(range(len(_RULES))), _LENGTHS, firsts))
 
     def build(draw: inputs.Draw) -> Lanes:
-        some = [operands(draw) for _ in range(draw(sizes))]
-        rule = dict(draw(inputs.chosen(_RULES)))
-        return Lanes(some, rule, inputs.draws(draw, len(some)), draw(inputs.chosen(lengths)))
+        some = [(operands(draw), draw(inputs.words_drawn())) for _ in range(draw(sizes))]
+        return Lanes(some, draw(rules), draw(inputs.keys()), draw(lengths), draw(first))
 
     return inputs.composed(build)
 
@@ -77,6 +99,22 @@ def lanes(
 def alone(strategy: Any) -> Callable[[inputs.Draw], tuple[int, ...]]:
     """Give operations of one operand theirs."""
     return lambda draw: (draw(strategy),)
+
+
+def by_itself(examine: Callable[..., None]) -> Callable[..., None]:
+    """Show an element that fails without the others if it does so too."""
+
+    @wraps(examine)
+    def examined(*arguments: Any) -> None:
+        *others, drawn = arguments
+        try:
+            examine(*others, drawn)
+        except ElementFault as fault:
+            if len(drawn.some) > 1:
+                examine(*others, drawn._replace(some=[drawn.some[fault.index % len(drawn.some)]], length=0))
+            raise
+
+    return examined
 
 
 class Task(NamedTuple):
@@ -109,15 +147,21 @@ class Task(NamedTuple):
 
 
 def examined(case: BackendCase, drawn: Lanes, task: Task, modes: Sequence[str]) -> None:
-    """Hold a method to the definition, in each mode."""
+    """Hold a method to the definition: in each mode by the plain rule, and in some by the others."""
     for mode in modes:
-        _in_mode(case, drawn, task, Rounding(mode, **drawn.rule), drawn.drawn(mode))
+        _in_mode(case, drawn, task, Rounding(mode))
+    others = len(_RULES) - 1
+    for place in range(others if drawn.rule else 0):
+        mode = modes[(drawn.first + place) % len(modes)]
+        rule = _RULES[1 + (drawn.rule - 1 + place) % others]
+        _in_mode(case, drawn, task, Rounding(mode, **dict(rule)))
 
 
-def _in_mode(case: BackendCase, drawn: Lanes, task: Task, rule: Rounding, draws: Any) -> None:
+def _in_mode(case: BackendCase, drawn: Lanes, task: Task, rule: Rounding) -> None:
+    draws = drawn.drawn(rule.mode)
     size = task.columns[0].size
     keyed = isinstance(draws, int)
-    some = slice(0, size if keyed else len(drawn.operands))  # by a key each element has bits of its own
+    some = slice(0, size if keyed else len(drawn.some))  # by a key each element has bits of its own
     outcome = getattr(DEFINITION, task.method)(*task.arguments(some, rule, draws), "flags")
     bits, flags = (np.resize(part, size) for part in (outcome.bits, outcome.flags))
 
@@ -164,17 +208,18 @@ def _operands(operation: str, fmt: Format, draw: inputs.Draw) -> tuple[int, ...]
         span = fmt.emax - fmt.emin + fmt.precision
         # Callers limit the powers to +-2000, beyond which nothing changes.
         return first, draw(inputs.chosen((0, 1, -1, *range(-span - 2, span + 3, 3), 2000, -2000)))
-    others = range(ARITY[operation] - 1)
+    others = range(_ARITY[operation] - 1)
     return first, *(inputs.resolved(first, draw(inputs.partners(fmt)), fmt) for _ in others)
 
 
+@by_itself
 def _operation(case: BackendCase, operation: str, fmt: Format, drawn: Lanes) -> None:
-    dtypes: list[Any] = [fmt.uint] * ARITY[operation]
+    dtypes: list[Any] = [fmt.uint] * _ARITY[operation]
     if operation == "ldexp":
         dtypes[1] = np.int64
 
     def written(index: int) -> str:
-        lane = drawn.operands[index % len(drawn.operands)]
+        lane = drawn.operands(index)
         texts = [
             str(x) if dtype == np.int64 else words.number(x, fmt)
             for x, dtype in zip(lane, dtypes, strict=True)
@@ -188,27 +233,26 @@ def _operation(case: BackendCase, operation: str, fmt: Format, drawn: Lanes) -> 
 
 
 def _function_groups(case: BackendCase) -> Iterator[Group]:
-    from hypothesis import strategies as st
-
     if binary16 not in case.formats:
         return
+    firsts = (*range(len(MODES)), len(MODES) - 1, len(MODES) - 1)  # the last is stochastic: a rule of its own
     for name in FUNCTIONS:
-        few = lanes(alone(inputs.encodings(binary16)), 6)
-        strategy = st.tuples(inputs.chosen(MODES), few)
-        yield Group(name, strategy, partial(_function, case, name), 0.75)
+        few = lanes(alone(inputs.encodings(binary16)), 6, firsts)
+        yield Group(name, few, partial(_function, case, name))
 
 
-def _function(case: BackendCase, name: str, given: tuple[str, Lanes]) -> None:
-    mode, drawn = given
-    if isinstance(drawn.draws, int):  # the definition computes each element: no more than these
+@by_itself
+def _function(case: BackendCase, name: str, drawn: Lanes) -> None:
+    if drawn.key is not None:  # the definition computes each element: no more than these
         drawn = drawn._replace(length=0)
 
     def written(index: int) -> str:
-        return words.number(drawn.operands[index % len(drawn.operands)][0], binary16)
+        return words.number(drawn.operands(index)[0], binary16)
 
     columns = drawn.columns([np.uint16])
     where = f"{name} in binary16"
-    examined(case, drawn, Task("function", where, (name,), columns, (), written, binary16), [mode])
+    task = Task("function", where, (name,), columns, (), written, binary16)
+    _in_mode(case, drawn, task, Rounding(MODES[drawn.first], **dict(_RULES[drawn.rule])))
 
 
 def _conversion_groups(case: BackendCase) -> Iterator[Group]:
@@ -221,9 +265,10 @@ def _conversion_groups(case: BackendCase) -> Iterator[Group]:
             yield Group(f"{source.name} to {target.name}", strategy, examine, 0.5)
 
 
+@by_itself
 def _conversion(case: BackendCase, source: Format, target: Format, drawn: Lanes) -> None:
     def written(index: int) -> str:
-        return words.number(drawn.operands[index % len(drawn.operands)][0], source)
+        return words.number(drawn.operands(index)[0], source)
 
     where, columns = f"convert from {source.name} to {target.name}", drawn.columns([source.uint])
     # Nothing is rounded to binary64 but binary64 itself, and that in no way.
@@ -240,16 +285,20 @@ def _integer_groups(case: BackendCase) -> Iterator[Group]:
             yield Group(f"{dtype} to {target.name}", strategy, partial(_integers, case, dtype, target))
 
 
+@by_itself
 def _integers(case: BackendCase, dtype: np.dtype[Any], target: Format, drawn: Lanes) -> None:
     def written(index: int) -> str:
-        return str(drawn.operands[index % len(drawn.operands)][0])
+        return str(drawn.operands(index)[0])
 
     where, columns = f"convert_integers from {dtype} to {target.name}", drawn.columns([dtype])
     examined(case, drawn, Task("convert_integers", where, (), columns, (target,), written, target), MODES)
 
 
 CHECKS: tuple[BackendCheck, ...] = (
-    *(BackendCheck(f"elementwise.{name}", "elementwise", partial(_operation_groups, name)) for name in ARITY),
+    *(
+        BackendCheck(f"elementwise.{name}", "elementwise", partial(_operation_groups, name))
+        for name in _ARITY
+    ),
     BackendCheck("function", "function", _function_groups),
     BackendCheck("convert", "convert", _conversion_groups),
     BackendCheck("convert_integers", "convert_integers", _integer_groups),

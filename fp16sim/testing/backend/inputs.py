@@ -20,9 +20,9 @@ __all__ = [
     "Draw",
     "chosen",
     "composed",
-    "draws",
     "encodings",
     "integers",
+    "keys",
     "partners",
     "resolved",
     "simple",
@@ -30,11 +30,11 @@ __all__ = [
     "styled",
 ]
 
-STYLES = ("moderate", "cancelling", "swamping", "edges")
-"""Kinds of vectors: few bits near one; few magnitudes; far exponents, all finite; anything."""
+STYLES = ("moderate", "cancelling", "swamping", "edges", "zeros")
+"""Kinds of vectors: few bits near one; few magnitudes; far exponents, all finite; anything; signed zeros."""
 
 Partner = int | Callable[[int, Format], int]
-_RANDOM = 400
+_RANDOM = 250
 
 Draw = Callable[[Any], Any]
 """Draws from a strategy of Hypothesis."""
@@ -76,7 +76,7 @@ def partners(fmt: Format) -> Any:
     from hypothesis import strategies as st
 
     table = _table(fmt)
-    rules: list[Partner] = [*_RELATIONS] * (len(table) // (3 * len(_RELATIONS)))
+    rules: list[Partner] = [*_RELATIONS] * (len(table) // len(_RELATIONS))
     return st.sampled_from([*table, *rules])
 
 
@@ -120,12 +120,14 @@ def integers(unsigned: bool) -> Any:
     return st.sampled_from([n for n in dict.fromkeys([*table, high, high - 1]) if low <= n <= high])
 
 
-def draws(draw: Draw, size: int) -> Any:
-    """Draw where stochastic rounding takes its bits: 32 for each of some elements, or a key."""
-    keyed = draw(chosen((False, False, True)))
-    if keyed:
-        return draw(chosen((0, 1, key_of(7, 3), 2**64 - 1)))
-    return np.array([draw(chosen(_bits())) for _ in range(size)], np.uint32)
+def keys() -> Any:
+    """Draw the key of stochastic rounding; None where each element has bits of its own."""
+    return chosen((None, None, 0, key_of(7, 3), 2**64 - 1))
+
+
+def words_drawn() -> Any:
+    """Draw the 32 bits of one element."""
+    return chosen(_bits())
 
 
 @cache
@@ -161,7 +163,10 @@ def _table(fmt: Format) -> list[int]:
         else:  # few bits near one
             bits = one + (wide % 9 - 4) * step + (word >> 8) % 8 * step // 8
         found.append(min(max(bits, 0), mask) | sign)
-    return list(dict.fromkeys(found))
+    # What goes wrong most often comes often.
+    special = [n for n in (0, one, 1, fmt.max_bits, fmt.inf_bits, fmt.nan_bits, step, mask) if n is not None]
+    twice = found[: len(found) - _RANDOM] * 2
+    return [*dict.fromkeys(found), *twice, *([n | sign for n in special for sign in (0, fmt.sign_bit)] * 6)]
 
 
 @cache
@@ -169,6 +174,8 @@ def _style(fmt: Format, style: str) -> list[int]:
     one, step, sign = fmt.bias << fmt.fraction_bits, 1 << fmt.fraction_bits, fmt.sign_bit
     if style == "edges":
         return _table(fmt)
+    if style == "zeros":
+        return [*(0, sign) * 5, one | sign]
     if style == "moderate":
         near = [one + n * step + part * step // 4 for n in (0, 1, -1, 2, -2, 3) for part in range(4)]
         chosen = [0, *near, *(one - 2 * step + _hash(5, i) % (4 * step) for i in range(60))]

@@ -34,10 +34,12 @@ class Matrices(NamedTuple):
 
 def _matrices(route_of: Drawing, draw: inputs.Draw) -> Matrices:
     route, terms = route_of(draw), draw(inputs.chosen(LENGTHS))
-    left, right = (vectors(draw, route.fmt, terms) for _ in range(2))
-    start = None
-    if draw(inputs.chosen((False, True))):
-        start = [draw(inputs.styled(route.path.start_format, "edges")) for _ in range(2)]
+    start, style = None, draw(inputs.chosen(("", "edges", "zeros")))
+    if style:
+        start = [draw(inputs.styled(route.path.start_format, style)) for _ in range(2)]
+    # A start of -0 shows in the result only if all products are -0 too.
+    left = vectors(draw, route.fmt, terms, ("zeros",) if style == "zeros" else inputs.STYLES)
+    right = vectors(draw, route.fmt, terms)
     layouts = draw(inputs.chosen(LAYOUTS)), draw(inputs.chosen(LAYOUTS))
     return Matrices(route, left, right, start, draw(inputs.chosen((1, 2, 3, 0))), layouts)
 

@@ -72,7 +72,7 @@ def check_backend(
     datapaths: Iterable[str | Datapath] | None = None,
     methods: Iterable[str] | None = None,
     expected_failures: Mapping[str, str] | None = None,
-    examples: int = 8,
+    examples: int = 16,
 ) -> Report:
     """Test a backend against the definition, method by method, bit for bit.
 
@@ -162,7 +162,7 @@ class _Bound:
         *,
         formats: Iterable[Any] | None = None,
         datapaths: Iterable[str | Datapath] | None = None,
-        examples: int = 8,
+        examples: int = 16,
     ) -> str:
         """Examine a backend, with arguments as those of :func:`check_backend`; give a note of what it does not do."""
         return self.check(_case(make, formats, datapaths, examples))

@@ -18,12 +18,26 @@ from fp16sim.emulator.formats import Format
 from fp16sim.testing.backend import words
 from fp16sim.testing.walk import Fault, NotApplicable
 
-__all__ = ["DEFINITION", "BackendCase", "Call", "Seen", "tried"]
+__all__ = ["DEFINITION", "BackendCase", "Call", "ElementFault", "Seen", "seen_of", "tried"]
 
 DEFINITION = Backend()
 Array = npt.NDArray[Any]
 _FILL = 0x5A
 _THREADS = (1, 3)
+
+
+class ElementFault(Fault):
+    """A fault that one element shows.
+
+    Attributes
+    ----------
+    index : int
+        Of the element, in the flat result.
+    """
+
+    def __init__(self, what: str, index: int) -> None:
+        super().__init__("", what)
+        self.index = index
 
 
 class Seen(NamedTuple):
@@ -67,6 +81,8 @@ class BackendCase:
         How many inputs are drawn for each kind of call.
     done : int
         Calls that were made.
+    quick : bool
+        Whether flags, counts and parts are left out.
     undone : dict
         Kinds of call that raised NotImplementedError, in their order.
     """
@@ -74,7 +90,8 @@ class BackendCase:
     backend: Any
     formats: tuple[Format, ...]
     datapaths: tuple[Datapath, ...] | None = None
-    examples: int = 8
+    examples: int = 16
+    quick: bool = False
     done: int = 0
     undone: dict[str, None] = field(default_factory=dict)
     _pool: ThreadPoolExecutor | None = None
@@ -144,9 +161,10 @@ class Call:
     into: bool = False
     parts: tuple[tuple[tuple[Any, ...], Seen], ...] = ()
 
-    def fault(self, context: str, rest: str) -> Fault:
-        """Make a fault of this call."""
-        return Fault("", f"{self.where}{context}: {rest}")
+    def fault(self, context: str, rest: str, index: int | None = None) -> Fault:
+        """Make a fault of this call, of one element if its index is given."""
+        what = f"{self.where}{context}: {rest}"
+        return Fault("", what) if index is None else ElementFault(what, index)
 
     def named(self, result: int, index: int, size: int) -> str:
         """Write the operands of an element, and which it is if there are several."""
@@ -184,7 +202,7 @@ def _tried(case: BackendCase, call: Call, quick: bool) -> None:
         _unchanged(call, before)
         _agree(call, first, call.expected, "", "")
         case.done += 1
-        if not quick:
+        if not (quick or case.quick):
             for watch in call.watches[1:]:
                 context = f", watch={watch!r}"
                 seen = _performed(case, call, context, call.arguments, watch)
@@ -240,7 +258,7 @@ def _agree(call: Call, seen: Seen, expected: Seen, watch: str, context: str, who
             index = int(np.argmax(wrong))
             operands = call.named(place, index, due.size) if whole else f"element {index} of {due.size}"
             pair = (words.hexadecimal(part[index], call.format) for part in (got, due))
-            raise call.fault(context, "{} gave {}, the definition gives {}".format(operands, *pair))
+            raise call.fault(context, "{} gave {}, the definition gives {}".format(operands, *pair), index)
     if call.watches:
         _agree_on_flags(call, seen.flags, expected.flags if watch == "flags" else None, context)
         _agree_on_counts(call, seen.counts, expected.counts if watch else None, context)
@@ -259,6 +277,7 @@ def _agree_on_flags(call: Call, got: Array | None, due: Array | None, context: s
             context,
             f"{call.named(0, index, due.size)} raised {words.raised(got[index])}, the definition raises "
             f"{words.raised(due[index])}",
+            index,
         )
 
 

@@ -14,7 +14,7 @@ from fp16sim.testing.backend import inputs, words
 __all__ = ["LENGTHS", "Vectors", "laid", "sum_text", "vectors"]
 
 Array = npt.NDArray[Any]
-LENGTHS = (2, 1, 3, 4, 0, 5, 8, 9, 7, 16, 17, 33, 40)
+LENGTHS = (2, 1, 3, 4, 0, 5, 8, 9, 7, 16, 17, 33, 40, 1, 0)
 """Numbers of terms: at and beside the sizes of blocks."""
 SIDES = (1, 2, 3, 5, 8, 9, 17, 0)
 """Rows or columns of a result."""
@@ -35,9 +35,9 @@ class Vectors(NamedTuple):
         return np.arange(self.places) % len(self.rows)
 
 
-def vectors(draw: inputs.Draw, fmt: Format, length: int, sides: tuple[int, ...] = SIDES) -> Vectors:
+def vectors(draw: inputs.Draw, fmt: Format, length: int, styles: tuple[str, ...] = inputs.STYLES) -> Vectors:
     """Draw some vectors of one style."""
-    style, number, count = (draw(inputs.chosen(some)) for some in (inputs.STYLES, (1, 2, 3), sides))
+    style, number, count = (draw(inputs.chosen(some)) for some in (styles, (1, 2, 3), SIDES))
     one = inputs.styled(fmt, style)
     return Vectors([[draw(one) for _ in range(length)] for _ in range(number)], count)
 
@@ -56,7 +56,7 @@ def laid(matrices: Array, layout: str) -> Array:
         return room[:, ::2, ::3]
     if layout == "reversed":
         return np.ascontiguousarray(matrices[:, ::-1, ::-1])[:, ::-1, ::-1]
-    if layout == "repeated":
+    if layout == "repeated" and matrices.size:
         shape = matrices.shape
         for axis in range(3):
             first = matrices[(slice(None),) * axis + (slice(0, 1),)]
