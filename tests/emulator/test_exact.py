@@ -17,6 +17,7 @@ from fp16sim.emulator import reference as ref
 from fp16sim.emulator.flags import DIVIDE_BY_ZERO, INEXACT, INVALID, OVERFLOW, SUBNORMAL, UNDERFLOW
 from fp16sim.emulator.formats import Format, bfloat16, binary16, binary32, binary64, e4m3, e5m2, tf32
 from fp16sim.emulator.rounding import MODES, Rounding
+from fp16sim.testing.strategies import encodings
 
 SAMPLED = settings(derandomize=True, database=None, deadline=None, max_examples=150)
 
@@ -42,7 +43,7 @@ def test_decode_equals_the_array_dtype(fmt):
 
 
 @SAMPLED
-@given(edges.encodings("binary64"))
+@given(encodings(binary64, payloads=True))
 def test_decode_reads_binary64(bits):
     value = struct.unpack("d", struct.pack("Q", bits))[0]
     ours = ref.decode(bits, binary64)

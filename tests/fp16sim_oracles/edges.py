@@ -1,14 +1,13 @@
 """Operands where arithmetic goes wrong: subnormals, ties, cancellation, overflow, signed zeros, NaNs.
 
-One encoding at a time, for tests of slow code: drawn from a `random.Random` (deterministic) or by Hypothesis.
+One encoding at a time, for tests of slow code, drawn from a `random.Random`; Hypothesis has
+`fp16sim.testing.strategies.encodings`.
 Formats are IEEE 754 interchange formats.
 """
 
 from __future__ import annotations
 
 import random
-
-from hypothesis import strategies as st
 
 FORMATS = {  # exponent bits, precision
     "binary16": (5, 11),
@@ -93,18 +92,3 @@ def conversion_input(rng: random.Random, source: str, target: str) -> int:
     bits = (field << (source_precision - 1) | trailing << extra) + tie + rng.choice((-1, 0, 0, 1))
     magnitude = max(0, bits) % 2 ** (source_bits + source_precision - 1)
     return sign << (source_bits + source_precision - 1) | magnitude
-
-
-def encodings(fmt: str) -> st.SearchStrategy[int]:
-    """Give the Hypothesis strategy of the same strata; shrinks toward +0."""
-    exponent_bits, precision = FORMATS[fmt]
-    width = exponent_bits + precision
-    sign = 1 << (width - 1)
-    signed = st.sampled_from((0, sign))
-    infinity = (2**exponent_bits - 1) << (precision - 1)
-    return st.one_of(
-        st.sampled_from(edges(fmt)),
-        st.builds(int.__or__, st.integers(0, 2 ** (precision - 1)), signed),
-        st.builds(int.__or__, st.integers(infinity - 2**precision, infinity), signed),
-        st.integers(0, 2**width - 1),
-    )

@@ -14,7 +14,7 @@ from hypothesis.extra import numpy as extra
 from fp16sim.emulator.formats import binary16
 from fp16sim.testing.strategies.halves import limits_of
 from fp16sim.testing.strategies.shapes import Shape, checked_shape, drawn_bytes, drawn_shape
-from fp16sim.testing.strategies.tables import CHOICES, Table, table
+from fp16sim.testing.strategies.tables import Table, table
 
 __all__ = ["half_arrays"]
 
@@ -29,7 +29,7 @@ def half_arrays(
 ) -> st.SearchStrategy[Halves]:
     """Draw float16 arrays whose elements are as :func:`half` draws them.
 
-    Two of three arrays are drawn element by element, the others have few elements that are not simple. Each class
+    Most arrays are drawn element by element, the others have few elements that are not simple. Each class
     that :func:`half` names is 5% of the drawn elements or more. All 65536 encodings occur, 256 different ones in an
     array at most.
 
@@ -83,8 +83,7 @@ def half_arrays(
 def _arrays(draw: st.DrawFn, shape: Shape, found: Table, unique: bool) -> Halves:
     sides = drawn_shape(draw, shape)
     size = math.prod(sides)
-    detail = draw(CHOICES)
-    result = found.spread(drawn_bytes(draw, size), detail)
+    result = found.spread(*drawn_bytes(draw, size, range(256)))
     if unique:
         _check_enough(found, size)
         result = _made_unique(result, found)

@@ -35,7 +35,7 @@ _EXPONENTS = {
 }
 _SPREAD = 12
 _LOWEST_CENTRE = -24
-_DETAILS = st.sampled_from((*(0 for _ in range(40)), *range(1, 256)))
+_DETAILS = range(-32, 256)
 """In one of eight arrays all are powers of two, which rounding and histograms treat by rules of their own."""
 
 
@@ -49,10 +49,10 @@ def gradients(
     """Draw arrays of gradients.
 
     Half of the elements lie around one power of two, which is drawn for each array from 2^-24 to 1, and thin out over
-    12 powers of two to either side. In one of eight arrays all elements are powers of two. The others are, each 5% of the drawn elements or more: zeros; subnormal in
-    binary16, 2^-24 to 2^-14; flushed by binary16 to zero, or to 2^-24 at most, 2^-64 to 2^-24; subnormal in float32,
-    2^-149 to 2^-126; large, 2^10 to 2^16, which overflow under a modest scale. Signs are mixed. In float16 arrays the
-    flushed ones and those of float32 are left out.
+    12 powers of two to either side. In one of eight arrays all elements are powers of two. The others are, each 5% of
+    the drawn elements or more: zeros; subnormal in binary16, 2^-24 to 2^-14; flushed by binary16 to zero, or to 2^-24
+    at most, 2^-64 to 2^-24; subnormal in float32, 2^-149 to 2^-126; large, 2^10 to 2^16, which overflow under a modest
+    scale. Signs are mixed. In float16 arrays the flushed ones and those of float32 are left out.
 
     Parameters
     ----------
@@ -105,11 +105,11 @@ def gradients(
 def _arrays(draw: st.DrawFn, shape: Shape, dtype: str, kinds: npt.NDArray[np.int64]) -> Floats:
     sides = drawn_shape(draw, shape)
     centre = draw(st.sampled_from(range(0, _LOWEST_CENTRE - 1, -1)))
-    detail = draw(_DETAILS)
-    values = _values(kinds, centre, detail)
+    places, detail = drawn_bytes(draw, math.prod(sides), _DETAILS)
+    values = _values(kinds, centre, max(detail, 0))
     if dtype == "float16":
         values = np.clip(values, -65504.0, 65504.0, where=np.isfinite(values), out=values)
-    return values.astype(dtype)[drawn_bytes(draw, math.prod(sides))].reshape(sides)
+    return values.astype(dtype)[places].reshape(sides)
 
 
 def _kinds(left_out: set[int]) -> npt.NDArray[np.int64]:

@@ -32,8 +32,9 @@ def recordings(
     """Draw recordings of runs: a list of steps, each a dict of layer to :class:`fp16sim.recording.histogram.Histogram`.
 
     All steps have the same layers, and a layer counts the same number of gradients in each. The gradients are as
-    :func:`gradients` draws them, unscaled, and smaller in some layers than in others. In 5% of the histograms or more, each: all zeros; gradients that are
-    subnormal in binary16; flushed by it; subnormal in float32; infinities; NaNs; counts above 10,000.
+    :func:`gradients` draws them, unscaled, and smaller in some layers than in others. In 5% of the histograms or more,
+    each: all zeros; gradients that are subnormal in binary16; flushed by it; subnormal in float32; infinities; NaNs;
+    counts above 10,000; powers of two.
 
     Parameters
     ----------

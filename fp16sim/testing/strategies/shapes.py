@@ -12,7 +12,6 @@ __all__ = ["MOST_DRAWN", "Shape", "checked_shape", "drawn_bytes", "drawn_shape"]
 
 Shape: TypeAlias = "int | tuple[int, ...] | st.SearchStrategy[Any]"
 
-_DENSE = st.sampled_from((False, True, True))
 MOST_DRAWN = 1024
 """Elements that are drawn; larger arrays repeat them. Hypothesis gives an example 8192 bytes."""
 
@@ -34,18 +33,21 @@ def drawn_shape(draw: st.DrawFn, shape: Shape) -> tuple[int, ...]:
     return checked_shape(draw(shape) if isinstance(shape, st.SearchStrategy) else shape)
 
 
-def drawn_bytes(draw: st.DrawFn, size: int) -> npt.NDArray[np.uint8]:
-    """Draw a byte for each of `size` elements: in two of three draws all of them, else a few, and zeros behind.
+def drawn_bytes(draw: st.DrawFn, size: int, details: range) -> tuple[npt.NDArray[np.uint8], int]:
+    """Draw a byte for each of `size` elements, in most draws all of them, else a few and zeros behind; and a
+    detail for all of them.
 
-    Shrinks to zeros, and to nonzero bytes in front: Hypothesis deletes where there may be few, and goes there from all
-    of them with the bytes that it has. Where the first element lies is drawn as well.
+    Shrinks to zeros, to nonzero bytes in front, and to the first detail: Hypothesis deletes where there may be few,
+    and goes there from all of them with the bytes that it has. Where the first element lies is drawn as well.
+
+    These are three choices. Hypothesis deletes five at once at most, and a list of arrays needs one, their owner one.
     """
     count = min(size, MOST_DRAWN)
+    dense, place = divmod(draw(st.sampled_from(range(4 * len(details)))), len(details))
     if not count:
-        return np.zeros(0, np.uint8)
+        return np.zeros(0, np.uint8), details[place]
     found = np.zeros(count, np.uint8)
     start = draw(st.integers(0, count - 1))
-    least = count if draw(_DENSE) else 0
-    given = np.frombuffer(draw(st.binary(min_size=least, max_size=count)), np.uint8)
+    given = np.frombuffer(draw(st.binary(min_size=count if dense else 0, max_size=count)), np.uint8)
     found[: given.size] = given
-    return np.resize(np.roll(found, start), size)
+    return np.resize(np.roll(found, start), size), details[place]

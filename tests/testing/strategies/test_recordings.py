@@ -65,6 +65,11 @@ def test_recordings_shrink_to_little() -> None:
     assert smallest(recordings(), lambda steps: any(s["layer1"].nans for s in steps)) == [
         {"layer1": Histogram(nans=1)}
     ]
+
+
+@pytest.mark.slow
+def test_recordings_shrink_to_one_layer_that_matters_and_one_gradient() -> None:
+    zero = Histogram(zeros=1)
     assert smallest(recordings(), lambda steps: any(s["layer1"].counts for s in steps)) == [
         {"layer1": Histogram({0: 1}, {0: 1})}
     ]
