@@ -21,6 +21,7 @@ from typing import Any
 from fp16sim.report.style import BLUE, INK, MUTED, VERMILION, new_axes, new_figure, png, title
 from fp16sim.report.tables import text_table
 from fp16sim.scaling import make, names, parse
+from fp16sim.testing.adapters import Chain
 from fp16sim.testing.case import Case
 from fp16sim.testing.checking import examined
 from fp16sim.testing.checks import CHECKS
@@ -55,6 +56,7 @@ SPECIAL = {
     ),
     "flax": ("flax,scale=2**127,growth_interval=0",),
     "jmp": ("jmp,loss_scale=512,min_loss_scale=512",),
+    "megatron": ("chain of megatron",),
     "metaseq": ("metaseq,init_scale=2**-5,scale_window=8",),
     "mxnet": ("mxnet,loss_scale=2**-1074", "mxnet,scale_seq_len=1"),
     "oneflow": ("oneflow,init_scale=2**127,growth_interval=1",),
@@ -63,6 +65,9 @@ SPECIAL = {
     "torch": ("torch,init_scale=3",),
 }
 """Settings in which something shows that the others do not."""
+
+CHAIN = "chain of "
+"""Before a scaler: Megatron's chain of optimizers, each with such a scaler of its own."""
 
 
 @dataclass(frozen=True)
@@ -122,6 +127,7 @@ LISTED = (
     Listed(11, "fairseq,init_scale=2,min_loss_scale=1", "goes_on_after_a_stop", 2),
     Listed(12, "megatron", "hysteresis_counts_consecutive_overflows", 3),
     Listed(13, "torch", "groups_agree", 1),
+    Listed(13, "chain of megatron", "groups_agree", 3),
     Listed(14, "metaseq,init_scale=2**-5,scale_window=8", "clamp_leaves_other_state_alone", 14),
     Listed(15, "keras2", "skip_changes_nothing", 1),
     Listed(15, "chainer", "skip_changes_nothing", 1),
@@ -147,8 +153,15 @@ def main() -> int:
 # ------------------------------------------------------------------------------------------------ measured
 
 
+def made(text: str) -> Any:
+    """Make the scaler of a setting."""
+    return Chain(lambda: parse(text.removeprefix(CHAIN))) if text.startswith(CHAIN) else parse(text)
+
+
 def claims(text: str) -> dict[str, Any]:
     """What is claimed of a scaler: all that every scaler could, and its own numbers where it has them."""
+    if text.startswith(CHAIN):
+        return {"groups": True}
     scaler = parse(text)
     found: dict[str, Any] = {"power_of_two": True, "groups": True, "rechecks": True, "checked": True}
     window = getattr(scaler, type(scaler).window or "", None)
@@ -166,7 +179,7 @@ def verdict(text: str, check: Any) -> Row | None:
     if check.trait is not None and check.trait not in claimed:
         return None
     case = Case(
-        lambda: parse(text), {name: claimed[name] for name in claimed if name in (check.trait, "rechecks")}
+        lambda: made(text), {name: claimed[name] for name in claimed if name in (check.trait, "rechecks")}
     )
     found = examined(check, case)
     if found.status != "failed":
@@ -200,11 +213,12 @@ def row_of(name: str) -> dict[str, Row]:
     found: dict[str, Row] = {}
     for text in settings_of(name):
         try:
-            parse(text)
+            made(text)
         except ValueError:
             continue  # not an initial scale of this one
         for check in CHECKS:
-            if check.name not in found and check.trait != "any_order" and (fault := verdict(text, check)):
+            asked = check.trait == "groups" if text.startswith(CHAIN) else check.trait != "any_order"
+            if asked and check.name not in found and (fault := verdict(text, check)):
                 found[check.name] = fault
     print(f"{name}: {', '.join(found) or 'passes'}", flush=True)
     return found
