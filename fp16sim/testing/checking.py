@@ -32,7 +32,11 @@ class ScalerCheckError(AssertionError):
     """
 
     def __init__(self, report: Report) -> None:
-        super().__init__("\n".join([report.summary(), *map(Verdict.message, report.failures)]))
+        names: dict[str, list[str]] = {}
+        for verdict in report.failures:  # one that hangs or raises at once does so in every check
+            names.setdefault(verdict.what, []).append(verdict.check)
+        lines = [f"{', '.join(checks)}: {what}" for what, checks in names.items()]
+        super().__init__("\n".join([report.summary(), *lines]))
         self.report = report
 
 

@@ -54,10 +54,6 @@ class Verdict:
         """Whether it fails the scaler."""
         return self.status in (FAILED, UNEXPECTED)
 
-    def message(self) -> str:
-        """Give the check and what happened."""
-        return f"{self.check}: {self.what}"
-
     def lines(self, name: int = 0, width: int | None = None) -> str:
         """Give what a terminal shows: the status, the number, the name, and what happened.
 
