@@ -24,9 +24,9 @@ def near_ties(
     """Draw float32 or float64 numbers that are ties when they are rounded to a format, or neighbours of ties.
 
     In 5% of the draws or more, each: ties between neighbours of the format; the next number of `dtype` above a tie;
-    the one below; numbers of the format themselves; the next above, and the next below these; and the same at the
-    ends: around half of the smallest subnormal number (2^-25 in binary16), and around where the format overflows
-    (65520 in binary16). Either sign.
+    the one below; numbers of the format themselves; the next above, and the next below these; half of the smallest
+    subnormal number (2^-25 in binary16) or beside it. In 2% or more: where the format overflows (65520 in binary16) or
+    beside it. Either sign.
 
     Parameters
     ----------
