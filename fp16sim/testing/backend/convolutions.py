@@ -101,13 +101,21 @@ def _convolved(case: BackendCase, which: str, drawn: Convolution) -> None:
 
     call = Call(
         "convolve",
-        f"convolve {which!r} {drawn.route.text()}, {first} by {second}, {geometry}",
+        f"convolve {which!r} {drawn.route.text()}, {first} by {second}{_steps(geometry)}",
         arguments,
         Seen((outcome.bits,), None, (("", outcome.counts),)),
         written,
         out_format,
     )
     tried(case, call)
+
+
+def _steps(geometry: Geometry) -> str:
+    """Write what is not as it usually is."""
+    ones, none = (1,) * len(geometry.size), ((0, 0),) * len(geometry.size)
+    usual = {"stride": ones, "dilation": ones, "padding": none, "groups": 1}
+    given = {name: getattr(geometry, name) for name in usual}
+    return "".join(f", {name} {value}" for name, value in given.items() if value != usual[name])
 
 
 def _rest(geometry: Geometry) -> tuple[Any, ...]:

@@ -336,7 +336,11 @@ def _elsewhere(case: BackendCase, call: Call, first: Seen) -> None:
     if _same(first, again):
         return
     here = _performed(case, call, context, call.arguments, "")
-    why = "depends on the thread" if _same(first, here) else "differs from call to call"
+    with _threads(_THREADS[0]):
+        before = _performed(case, call, context, call.arguments, "")
+    why = "differs from call to call"
+    if _same(first, before):
+        why = "depends on the thread" if _same(first, here) else "depends on the number of threads"
     place, index = _difference(first, again)
     if index < 0:
         raise call.fault("", f"{call.first()}: the shape of the result {why}")
