@@ -14,8 +14,8 @@ from fp16sim.testing.strategies.tables import CHOICES, FAR, Limits, Table, even,
 __all__ = ["near_ties"]
 
 _WIDE = {"float32": binary32, "float64": binary64}
-_TIE, _ABOVE, _BELOW, _NUMBER, _ABOVE_IT, _BELOW_IT = range(6)
-_PLACES = (_TIE, _TIE, _ABOVE, _BELOW, _NUMBER, _ABOVE_IT, _BELOW_IT)
+_TIE, _ABOVE, _BELOW, _NUMBER, _ABOVE_IT, _BELOW_IT, _AT_THE_TOP = range(7)
+_PLACES = (_TIE, _TIE, _ABOVE, _BELOW, _NUMBER, _ABOVE_IT, _BELOW_IT, _AT_THE_TOP)
 
 
 def near_ties(
@@ -25,8 +25,8 @@ def near_ties(
 
     In 5% of the draws or more, each: ties between neighbours of the format; the next number of `dtype` above a tie;
     the one below; numbers of the format themselves; the next above, and the next below these; half of the smallest
-    subnormal number (2^-25 in binary16) or beside it. In 2% or more: where the format overflows (65520 in binary16) or
-    beside it. Either sign.
+    subnormal number (2^-25 in binary16) or beside it; where the format overflows (65520 in binary16) or beside it.
+    Either sign.
 
     Parameters
     ----------
@@ -72,6 +72,8 @@ def near_ties(
 def _near(draw: st.DrawFn, found: Table, fmt: Format, kind: Any) -> Any:
     place = draw(st.sampled_from(_PLACES))
     code = int(found.rows[draw(CHOICES)][draw(even(found.blocks.shape[1])) - FAR])
+    if place == _AT_THE_TOP:
+        code, place = fmt.max_bits, draw(st.sampled_from((_TIE, _ABOVE, _BELOW)))
     number = fmt.decode(code)
     if place in (_NUMBER, _ABOVE_IT, _BELOW_IT):
         middle = number
