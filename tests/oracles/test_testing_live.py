@@ -63,7 +63,7 @@ DIFFERENCES = (
         "power_of_two_transparency",
         "jmp",
         "XLA on a CPU takes the subnormal reciprocal of 2^127 as zero, and jmp applies zeros; the model keeps it",
-        lambda options: options["loss_scale"] == LARGE,
+        lambda options: options["loss_scale"] != 3.0,  # from which no scale is a power of two
     ),
 )
 
@@ -204,6 +204,8 @@ def keras(torch: Any) -> Any:
     return module
 
 
+# Of numpy, about the tensors of torch that Keras passes to it.
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", SCALES)
 def test_keras3(keras: Any, scale: float) -> None:

@@ -83,13 +83,15 @@ class JmpDriver(LoopDriver):
 def _adjusted(scaler: Any, finite: bool) -> Any:
     """Give ``scaler.adjust(finite)``."""
     key = _key(scaler, finite)
-    if key is None:
-        return scaler.adjust(np.bool_(finite))
-    if key not in _remembered:
+    if key is not None and key in _remembered:
+        return _remembered[key]
+    with np.errstate(all="ignore"):
+        following = scaler.adjust(np.bool_(finite))
+    if key is not None:
         if len(_remembered) >= _MOST_REMEMBERED:
             _remembered.clear()
-        _remembered[key] = scaler.adjust(np.bool_(finite))
-    return _remembered[key]
+        _remembered[key] = following
+    return following
 
 
 def _key(scaler: Any, finite: bool) -> tuple[Any, ...] | None:
