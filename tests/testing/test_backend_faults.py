@@ -354,10 +354,9 @@ def found(one: Plant) -> str:
     method = one.check.split(".")[0]
     broken: Any = type("Broken", (CpuBackend,), {method: staticmethod(one.fault)})
     with pytest.raises(BackendCheckError) as caught:
-        check_backend(broken, formats=["binary16", "binary32"], datapaths=one.datapaths, methods=[method])
-    names = [verdict.check for verdict in caught.value.report.failures]
-    assert one.check in names
-    return next(v.what for v in caught.value.report.failures if v.check == one.check)
+        check_backend(broken, formats=["binary16", "binary32"], datapaths=one.datapaths, methods=[one.check])
+    (verdict,) = caught.value.report.failures
+    return verdict.what
 
 
 def pattern(text: str) -> str:
@@ -369,7 +368,20 @@ def pattern(text: str) -> str:
 
 @pytest.mark.parametrize("one", PLANTS, ids=lambda one: one.name)
 def test_a_planted_fault_is_found_and_shown_by_few_operands(one: Plant) -> None:
-    assert pattern(found(one)) == one.says
+    # Which of the smallest inputs is found depends on the version of Hypothesis, and on constants in loaded modules.
+    message = pattern(found(one))
+    assert message.split()[0] == one.says.split()[0]
+    verbs = ("gave", "raised", "counted", "changed", "wrote", "depends")
+    assert next(verb for verb in verbs if verb in one.says) in message
+    assert message.count("#") + 4 * message.count("SUM") <= 8, message
+
+
+def test_the_smallest_example_is_shown() -> None:
+    one = next(plant for plant in PLANTS if plant.check == "elementwise.subtract")
+    says = (
+        "subtract in binary16, nearest_even: 0x0000 (0) - 0x0000 (0) gave 0x8000, the definition gives 0x0000"
+    )
+    assert found(one).startswith(says)
 
 
 def test_every_method_has_a_planted_fault() -> None:

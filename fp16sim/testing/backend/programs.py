@@ -52,7 +52,7 @@ def _program(fmt: Format, draw: inputs.Draw) -> Performed:
 
 def _program_groups(case: BackendCase) -> Iterator[Group]:
     for fmt in case.formats:
-        yield Group(fmt.name, inputs.composed(partial(_program, fmt)), partial(_performed, case, fmt), 6)
+        yield Group(fmt.name, inputs.composed(partial(_program, fmt)), partial(_performed, case, fmt), 10)
 
 
 def _performed(case: BackendCase, fmt: Format, drawn: Performed) -> None:
