@@ -370,7 +370,8 @@ def pattern(text: str) -> str:
 def test_a_planted_fault_is_found_and_shown_by_few_operands(one: Plant) -> None:
     # Which of the smallest inputs is found depends on the version of Hypothesis, and on constants in loaded modules.
     message = pattern(found(one))
-    assert message.split()[0] == one.says.split()[0]
+    if "function" not in one.check:  # any of the functions may show it
+        assert message.split()[0] == one.says.split()[0]
     verbs = ("gave", "raised", "counted", "changed", "wrote", "depends")
     assert next(verb for verb in verbs if verb in one.says) in message
     assert message.count("#") + 4 * message.count("SUM") <= 8, message
