@@ -111,7 +111,7 @@ class ApexScaler(SavedScaler):
                 scale = float(max(self.min_loss_scale, scale))
         if unskipped == self.scale_window:
             scale, unskipped = float(min(self.max_loss_scale, scale * 2.0)), 0
-        return replace(self, scale=scale, unskipped=unskipped), decision
+        return self.moved(scale=scale, unskipped=unskipped), decision
 
     def framework_state(self) -> dict[str, Any]:
         """Give what ``amp.state_dict()`` holds of a loss scaler."""
@@ -187,16 +187,16 @@ class ApexFp16UtilsScaler(SavedScaler):
         """Move the scale by one step."""
         need_check(observation)
         decision = Decision(apply=not observation.overflowed, divide_by=self.scale)
-        following = replace(self, cur_iter=self.cur_iter + 1)
+        following = self.moved(cur_iter=self.cur_iter + 1)
         if observation.overflowed:
             if self.scale_factor == 0:
                 return self, _stopped("apex divides by scale_factor=0: ZeroDivisionError")
             scale = float(max(self.scale / self.scale_factor, 1))
-            return replace(following, scale=scale, last_overflow_iter=self.cur_iter), decision
+            return following.moved(scale=scale, last_overflow_iter=self.cur_iter), decision
         if self.scale_window == 0:
             return self, _stopped("apex takes a remainder by scale_window=0: ZeroDivisionError")
         if (self.cur_iter - self.last_overflow_iter) % self.scale_window == 0:
-            following = replace(following, scale=self.scale * self.scale_factor)
+            following = following.moved(scale=float(self.scale * self.scale_factor))
         return following, decision
 
     def framework_state(self) -> dict[str, Any]:

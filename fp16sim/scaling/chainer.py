@@ -7,7 +7,7 @@ Source: Chainer 7.8.1: chainer/optimizer.py (`Optimizer.loss_scaling`, `check_na
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fp16sim.scaling.framework import check_entries
@@ -86,7 +86,7 @@ class ChainerScaler(SavedScaler):
             dtype="tensor",
             advance=True,
         )
-        return replace(self, scale=scale, overflowed=ever), decision
+        return self.moved(scale=scale, overflowed=ever), decision
 
     def framework_state(self) -> dict[str, Any]:
         """Give an empty state: the optimizer saves `t` and `epoch`, nothing of its loss scale."""

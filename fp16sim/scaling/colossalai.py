@@ -132,7 +132,7 @@ class ColossalAIScaler(SavedScaler):
                 growth = hysteresis = 0
                 scale = multiply32(scale, self.growth_factor)
                 scale = min(scale, float32(self.max_scale)) if self.max_scale else scale
-        following = replace(self, scale=scale, growth_step=growth, hysteresis_step=hysteresis)
+        following = self.moved(scale=scale, growth_step=growth, hysteresis_step=hysteresis)
         return following, Decision(apply=not overflow, divide_by=scale)
 
     def framework_state(self) -> dict[str, Any]:

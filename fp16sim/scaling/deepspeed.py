@@ -144,7 +144,7 @@ class DeepSpeedScaler(SavedScaler):
             scale = self.scale
             if _grows(self):
                 left, scale = self.hysteresis, scale * 2.0
-            following = replace(self, scale=scale, hysteresis_left=left, iteration=self.iteration + 1)
+            following = self.moved(scale=scale, hysteresis_left=left, iteration=self.iteration + 1)
             return following, Decision(apply=True, divide_by=scale)
         scale, left = self.scale, self.hysteresis_left
         if self.hysteresis == 1 or left == 1:
@@ -153,8 +153,7 @@ class DeepSpeedScaler(SavedScaler):
             scale = max(scale / 2.0, float(self.min_loss_scale))
         else:
             left -= 1
-        following = replace(
-            self,
+        following = self.moved(
             scale=scale,
             hysteresis_left=left,
             last_overflow=self.iteration,
@@ -278,8 +277,7 @@ class DeepSpeedUnfusedScaler(SavedScaler):
             scale = max(self.scale / 2.0, float(self.min_loss_scale))
         else:
             scale = self.scale * 2.0 if _grows(self) else self.scale
-        following = replace(
-            self,
+        following = self.moved(
             scale=scale,
             last_overflow=self.iteration if overflow else self.last_overflow,
             iteration=self.iteration + 1,

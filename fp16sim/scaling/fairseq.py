@@ -143,17 +143,17 @@ class FairseqScaler(_InFP16Optimizer):
         if not observation.overflowed:
             if not self.scale_window:
                 return self, Decision(apply=True, divide_by=self.scale, stop=_MODULO_BY_ZERO)
-            following = replace(self, iteration=self.iteration + 1)
+            following = self.moved(iteration=self.iteration + 1)
             if (self.iteration - self.last_overflow) % self.scale_window == 0:
-                grown = self.scale * self.scale_factor
-                following = replace(following, scale=grown, last_rescale=self.iteration)
+                grown = float(self.scale * self.scale_factor)
+                following = following.moved(scale=grown, last_rescale=self.iteration)
             return following, Decision(apply=True, divide_by=self.scale)
         following, stop = _overflowed(self)
         if stop is None and following.scale <= self.min_loss_scale:
-            following = replace(following, scale=self.scale)
+            following = following.moved(scale=self.scale)
             stop = f"FloatingPointError: minimum loss scale reached ({self.min_loss_scale})"
         if stop is None:
-            following = replace(following, iteration=self.iteration + 1)
+            following = following.moved(iteration=self.iteration + 1)
         return following, Decision(apply=False, divide_by=self.scale, stop=stop)
 
 
@@ -243,12 +243,11 @@ class MetaseqScaler(_InFP16Optimizer):
         if not observation.overflowed:
             if not self.current_window:
                 return self, Decision(apply=True, divide_by=self.scale, stop=_MODULO_BY_ZERO)
-            following = replace(self, iteration=self.iteration + 1)
+            following = self.moved(iteration=self.iteration + 1)
             if (self.iteration - self.last_overflow) % self.current_window == 0:
-                following = replace(
-                    following,
-                    scale=self.scale * self.scale_factor,
-                    current_window=self.current_window * self.scale_factor,
+                following = following.moved(
+                    scale=float(self.scale * self.scale_factor),
+                    current_window=float(self.current_window * self.scale_factor),
                     last_rescale=self.iteration,
                 )
             return following, Decision(apply=True, divide_by=self.scale)
@@ -256,11 +255,11 @@ class MetaseqScaler(_InFP16Optimizer):
         if following.overflows == 0 and stop is None:  # the scale was lowered
             divided = self.current_window / self.scale_factor
             shrunk = max(math.floor(divided), 1) if math.isfinite(divided) else divided
-            following = replace(following, current_window=float(shrunk))
+            following = following.moved(current_window=float(shrunk))
         if following.scale < self.min_loss_scale:
-            following = replace(following, scale=self.scale)
+            following = following.moved(scale=self.scale)
         if stop is None:
-            following = replace(following, iteration=self.iteration + 1)
+            following = following.moved(iteration=self.iteration + 1)
         return following, Decision(apply=False, divide_by=self.scale, stop=stop)
 
 
@@ -281,7 +280,7 @@ def _check_options(scaler: FairseqScaler | MetaseqScaler) -> None:
 
 def _overflowed(scaler: Any) -> tuple[Any, str | None]:
     """Give the state after an overflow, short of the minimum and of the iteration, and the reason to stop."""
-    following = replace(scaler, last_overflow=scaler.iteration, overflows=scaler.overflows + 1)
+    following = scaler.moved(last_overflow=scaler.iteration, overflows=scaler.overflows + 1)
     steps = scaler.iteration - scaler.last_rescale
     if steps == 0:
         return following, _NO_STEPS_SINCE
@@ -289,7 +288,7 @@ def _overflowed(scaler: Any) -> tuple[Any, str | None]:
         lowered = scaler.scale / scaler.scale_factor
         if scaler.threshold is not None:
             lowered = max(lowered, scaler.threshold)
-        following = replace(following, scale=lowered, last_rescale=scaler.iteration, overflows=0)
+        following = following.moved(scale=float(lowered), last_rescale=scaler.iteration, overflows=0)
     return following, None
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from fp16sim.autograd.arithmetic import Array
@@ -91,7 +91,7 @@ class GuidedDiffusionScaler(SavedScaler):
             stop = f"OverflowError: 2 ** {self.lg_loss_scale!r} is beyond float64"
             return self, Decision(apply=False, divide_by=scale, stop=stop)
         step = -1.0 if observation.overflowed else self.fp16_scale_growth
-        following = replace(self, lg_loss_scale=self.lg_loss_scale + step)
+        following = self.moved(lg_loss_scale=float(self.lg_loss_scale + step))
         return following, Decision(apply=not observation.overflowed, divide_by=scale, advance=True)
 
     def observe(self, gradients: Sequence[Array | None]) -> Observation:

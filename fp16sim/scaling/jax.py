@@ -108,13 +108,13 @@ class JmpScaler(SavedScaler):
         decision = Decision(apply=not observation.overflowed, divide_by=self.scale)
         if observation.overflowed:
             smaller = divide32(self.scale, self.factor, flush=True)
-            return replace(self, scale=_larger(float32(self.min_loss_scale), smaller), counter=0), decision
+            return self.moved(scale=_larger(float32(self.min_loss_scale), smaller), counter=0), decision
         scale = self.scale
         if self.counter == self.period - 1:
             grown = multiply32(scale, self.factor, flush=True)
             scale = grown if math.isfinite(grown) else scale
         counter = (self.counter + 1) % self.period if self.period else 0
-        return replace(self, scale=scale, counter=counter), decision
+        return self.moved(scale=scale, counter=counter), decision
 
     def framework_state(self) -> dict[str, Any]:
         """Give the leaves of jmp's pytree."""
@@ -222,7 +222,7 @@ class FlaxScaler(SavedScaler):
         elif self.fin_steps == self.growth_interval:
             grown = multiply32(scale, self.growth_factor, flush=True)
             scale, fin_steps = (_LARGEST if grown > _LARGEST else grown), 0
-        return replace(self, scale=scale, fin_steps=fin_steps, weak=False), decision
+        return self.moved(scale=scale, fin_steps=fin_steps, weak=False), decision
 
     def framework_state(self) -> dict[str, Any]:
         """Give what ``flax.serialization.to_state_dict`` gives."""

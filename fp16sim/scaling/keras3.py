@@ -77,10 +77,10 @@ class Keras3Scaler(SavedScaler):
         need_check(observation)
         decision = Decision(apply=not observation.overflowed, divide_by=self.scale, method="divide")
         if observation.overflowed:
-            return replace(self, scale=multiply32(self.scale, 0.5), step_counter=0), decision
+            return self.moved(scale=multiply32(self.scale, 0.5), step_counter=0), decision
         if self.step_counter != self.dynamic_growth_steps - 1:
-            return replace(self, step_counter=self.step_counter + 1), decision
-        return replace(self, scale=multiply32(self.scale, 2.0), step_counter=0), decision
+            return self.moved(step_counter=self.step_counter + 1), decision
+        return self.moved(scale=multiply32(self.scale, 2.0), step_counter=0), decision
 
     def framework_state(self) -> dict[str, Any]:
         """Give the two variables of the optimizer."""

@@ -123,11 +123,11 @@ class MegatronScaler(SavedScaler):
             scale = self.scale
             if left <= 0:
                 scale = max(multiply32(scale, self.backoff_factor), float32(self.min_scale))
-            return replace(self, scale=scale, growth_tracker=0, hysteresis_tracker=left), decision
+            return self.moved(scale=scale, growth_tracker=0, hysteresis_tracker=left), decision
         if self.growth_tracker + 1 != self.growth_interval:
-            return replace(self, growth_tracker=self.growth_tracker + 1), decision
+            return self.moved(growth_tracker=self.growth_tracker + 1), decision
         grown = multiply32(self.scale, self.growth_factor)
-        return replace(self, scale=grown, growth_tracker=0, hysteresis_tracker=self.hysteresis), decision
+        return self.moved(scale=grown, growth_tracker=0, hysteresis_tracker=self.hysteresis), decision
 
     def scale_loss(self, loss: Tensor) -> Tensor:
         """Multiply in float32, which the framework's scale of shape (1,) makes of every loss."""

@@ -96,14 +96,13 @@ class MindSporeManagerScaler(SavedScaler):
         overflow = observation.overflowed
         scale, stop = self.scale, None
         if overflow:
-            scale = max(scale * (1 / self.scale_factor), 1.0)
+            scale = float(max(scale * (1 / self.scale_factor), 1.0))
         elif (self.iteration - self.last_overflow) % self.scale_window == 0:
-            scale = scale * self.scale_factor
+            scale = float(scale * self.scale_factor)
         bad = self.bad_steps + 1 if overflow else 0
         if bad > _LONGEST_BURST:
             stop = f"dynamic loss scale: {bad} overflows in a row, more than the maximum of {_LONGEST_BURST}"
-        following = replace(
-            self,
+        following = self.moved(
             scale=scale,
             last_overflow=self.iteration if overflow else self.last_overflow,
             bad_steps=bad,
@@ -189,12 +188,12 @@ class MindSporeAmpScaler(SavedScaler):
         need_check(observation)
         decision = Decision(apply=not observation.overflowed, divide_by=self.scale, dtype="tensor")
         if observation.overflowed:
-            return replace(self, scale=max(1.0, divide32(self.scale, self.scale_factor)), counter=0), decision
+            return self.moved(scale=max(1.0, divide32(self.scale, self.scale_factor)), counter=0), decision
         scale = self.scale
         if self.counter == self.scale_window - 1:
             grown = multiply32(scale, self.scale_factor)
             scale = grown if math.isfinite(grown) else scale
-        return replace(self, scale=scale, counter=(self.counter + 1) % self.scale_window), decision
+        return self.moved(scale=scale, counter=(self.counter + 1) % self.scale_window), decision
 
     def observe(self, gradients: Sequence[Array | None]) -> Observation:
         """Test every element after unscaling."""
@@ -281,8 +280,7 @@ class MindSporeCellScaler(SavedScaler):
             )  # 1 from NaN, as the framework
         elif grows:
             scale = multiply32(scale, self.scale_factor)
-        following = replace(
-            self,
+        following = self.moved(
             scale=scale,
             last_change=self.iteration if overflow or grows else self.last_change,
             iteration=self.iteration + 1,

@@ -101,7 +101,7 @@ class MxnetScaler(SavedScaler):
             following, unskipped = scale / 2.0, 0
         if unskipped == self.scale_seq_len:
             following, unskipped = float(min(self.max_loss_scale, scale * 2.0)), 0
-        return replace(self, scale=scale, next_loss_scale=following, unskipped=unskipped), decision
+        return self.moved(scale=scale, next_loss_scale=following, unskipped=unskipped), decision
 
     def framework_state(self) -> dict[str, Any]:
         """Give nothing: MXNet saves nothing of it."""

@@ -94,11 +94,11 @@ class OneflowScaler(SavedScaler):
             with np.errstate(all="ignore"):  # a factor that rounds to 0 gives an infinity, as in C++
                 smaller = float(np.float64(self.scale) / multiplier)
             scale = float32(max(smaller, 1.0))
-            return replace(self, scale=scale, good_step_counter=0), decision
+            return self.moved(scale=scale, good_step_counter=0), decision
         if self.good_step_counter + 1 < self.growth_interval:
-            return replace(self, good_step_counter=self.good_step_counter + 1), decision
+            return self.moved(good_step_counter=self.good_step_counter + 1), decision
         scale = float32(min(self.scale * multiplier, _LARGEST))
-        return replace(self, scale=scale, good_step_counter=0), decision
+        return self.moved(scale=scale, good_step_counter=0), decision
 
     def framework_state(self) -> dict[str, Any]:
         """Give the two variables of the graph."""

@@ -100,7 +100,7 @@ class OpenSeq2SeqBackoffScaler(SavedScaler):
     def update(self, observation: Observation) -> tuple[OpenSeq2SeqBackoffScaler, Decision]:
         """Move the scale by one step."""
         need_check(observation)
-        following = replace(self, iteration=self.iteration + 1)
+        following = self.moved(iteration=self.iteration + 1)
         if observation.overflowed:
             scale = _clip(divide32(self.scale, self.step_factor), self.scale_min, self.scale_max)
             following = replace(following, scale=scale, last_overflow=self.iteration)

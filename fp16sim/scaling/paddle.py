@@ -117,13 +117,13 @@ class PaddleScaler(SavedScaler):
         need_check(observation)
         decision = Decision(apply=not observation.overflowed, divide_by=self.scale, dtype=_DTYPE)
         if observation.overflowed:
-            following = replace(self, incr_count=0, decr_count=self.decr_count + 1)
+            following = self.moved(incr_count=0, decr_count=self.decr_count + 1)
             if following.decr_count == self.decr_every_n_nan_or_inf:
-                following = replace(following, scale=multiply32(self.scale, self.decr_ratio), decr_count=0)
+                following = following.moved(scale=multiply32(self.scale, self.decr_ratio), decr_count=0)
             return following, decision
-        following = replace(self, decr_count=0, incr_count=self.incr_count + 1)
+        following = self.moved(decr_count=0, incr_count=self.incr_count + 1)
         if following.incr_count == self.incr_every_n_steps:
-            following = replace(following, scale=multiply32(self.scale, self.incr_ratio), incr_count=0)
+            following = following.moved(scale=multiply32(self.scale, self.incr_ratio), incr_count=0)
         return following, decision
 
     def framework_state(self) -> dict[str, Any]:

@@ -137,13 +137,13 @@ class RobustScaler(SavedScaler):
 
     def _after_clean_step(self) -> RobustScaler:
         if self.clean_steps + 1 < self.growth_interval:
-            return replace(self, clean_steps=self.clean_steps + 1, overflows_at_floor=0)
-        return replace(self, scale=min(self.scale * 2.0, self.max_scale), clean_steps=0, overflows_at_floor=0)
+            return self.moved(clean_steps=self.clean_steps + 1, overflows_at_floor=0)
+        return self.moved(scale=min(self.scale * 2.0, self.max_scale), clean_steps=0, overflows_at_floor=0)
 
     def _after_overflow(self) -> RobustScaler:
         at_floor = self.overflows_at_floor + 1 if self.scale == self.min_scale else 0
-        return replace(
-            self, scale=max(self.scale / 2.0, self.min_scale), clean_steps=0, overflows_at_floor=at_floor
+        return self.moved(
+            scale=max(self.scale / 2.0, self.min_scale), clean_steps=0, overflows_at_floor=at_floor
         )
 
     def _reason(self, nan: bool) -> str | None:

@@ -88,7 +88,7 @@ class TfV1Scaler(SavedScaler):
         scale, good_steps = _moved(
             self.scale, self.good_steps, self.increment_period, self.multiplier, overflow
         )
-        following = replace(self, scale=scale, good_steps=good_steps)
+        following = self.moved(scale=scale, good_steps=good_steps)
         return following, Decision(apply=not overflow, divide_by=self.scale)
 
     def framework_state(self) -> dict[str, Any]:
@@ -160,7 +160,7 @@ class Keras2Scaler(SavedScaler):
         overflow = observation.overflowed
         scale, good_steps = _moved(self.scale, self.good_steps, self.dynamic_growth_steps, 2.0, overflow)
         decision = Decision(apply=not overflow, divide_by=self.scale, dtype="tensor", advance=True)
-        return replace(self, scale=scale, good_steps=good_steps), decision
+        return self.moved(scale=scale, good_steps=good_steps), decision
 
     def framework_state(self) -> dict[str, Any]:
         """Give the two variables that a checkpoint holds."""

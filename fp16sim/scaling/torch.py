@@ -109,10 +109,10 @@ class TorchScaler(SavedScaler):
         need_check(observation)
         decision = self._decide(observation)
         if observation.overflowed:
-            return replace(self, scale=self._product(self.backoff_factor), growth_tracker=0), decision
+            return self.moved(scale=self._product(self.backoff_factor), growth_tracker=0), decision
         if self.growth_tracker + 1 != self.growth_interval:
-            return replace(self, growth_tracker=self.growth_tracker + 1), decision
-        return replace(self, scale=self._grown(), growth_tracker=0), decision
+            return self.moved(growth_tracker=self.growth_tracker + 1), decision
+        return self.moved(scale=self._grown(), growth_tracker=0), decision
 
     def _decide(self, observation: Observation) -> Decision:
         return Decision(apply=step_of_each(observation), divide_by=self.scale)
