@@ -13,7 +13,10 @@ T = TypeVar("T")
 
 
 def search(strategy: Any, examine: Callable[[T], None], examples: int = 100) -> None:
-    """Draw inputs, the same ones at every call, and raise the fault of the smallest that has one.
+    """Draw inputs and raise the fault of the smallest that has one.
+
+    They are the same at every call in one program. Hypothesis also draws constants that it reads in the modules of the
+    user's project that are loaded, so another program may draw others.
 
     Parameters
     ----------

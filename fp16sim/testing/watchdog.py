@@ -33,7 +33,7 @@ _KIT = str(Path(__file__).parent)
 _PACKAGE = str(Path(__file__).parent.parent)
 _STRATEGIES = str(Path("hypothesis", "x"))[:-1]
 # What takes seconds at its first use and is not the scaler's: importing a framework, compiling a kernel.
-_SLOW_ONCE = ("<frozen importlib", str(Path("numba", "core", "x"))[:-1])
+_SLOW_ONCE = ("<frozen importlib", str(Path("/numba/core/x"))[:-1])
 _Factory = Callable[[], Any]
 
 _hung: weakref.WeakKeyDictionary[_Factory, str] = weakref.WeakKeyDictionary()
