@@ -119,7 +119,7 @@ class ScalerMachine(RuleBasedStateMachine):
             update without a check, a backward pass onto unscaled gradients or across a change of the scale; they may
             be refused. And a step of an optimizer that has no gradients, which may not.
         examples : int
-            How many lists of calls are tried, of some tens each: the same at every run.
+            How many lists of calls are tried, of some tens each; the same for the same loaded code.
 
         Examples
         --------

@@ -58,7 +58,10 @@ class Backend:
         watch: str = "",
         into: Encodings | None = None,
     ) -> Outcome:
-        """Perform an operation of ``reference.OPERATIONS`` on 1-d arrays of equal length."""
+        """Perform an operation of ``reference.OPERATIONS`` on 1-d arrays of equal length.
+
+        Of these the package asks for the ones that ``kernels/operations.py`` names; a backend need have no others.
+        """
         function = reference.OPERATIONS[operation]
         return self._loop(
             fmt,
