@@ -35,7 +35,7 @@ def bits(scaler):
     return {name: (type(value), repr(value)) for name, value in asdict(scaler).items()}
 
 
-@pytest.mark.parametrize(("name", "options"), settings(), ids=str)
+@pytest.mark.parametrize(("name", "options"), list(settings()), ids=str)
 def test_what_an_update_makes_is_what_making_it_anew_would(name, options):
     for history in HISTORIES:
         scaler = scaling.make(name, **options)
