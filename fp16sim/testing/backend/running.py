@@ -77,9 +77,9 @@ def check_backend(
     """Test a backend against the definition, method by method, bit for bit.
 
     The definition is the plain :class:`fp16sim.emulator.backends.Backend`. Each method is given inputs that Hypothesis
-    draws, the same for the same loaded code: signed zeros, subnormals, ties, cancellation, swamping, infinities, NaN; in every
-    format, rounding mode and datapath, at sizes around those of vectors and blocks, in every layout that it has to
-    take. Results, flags and counts equal the definition's for each ``watch``; an array ``into`` is filled and
+    draws, the same for the same loaded code: signed zeros, subnormals, ties, cancellation, swamping, infinities, NaN;
+    in every format, rounding mode and datapath, at sizes around those of vectors and blocks, in every layout that it has
+    to take. Results, flags and counts equal the definition's for each ``watch``; an array ``into`` is filled and
     returned, or left alone; operands are unchanged; the same work in parts, a second time, from another thread and with
     another number of threads gives the same bits. A failure is shrunk to the smallest input found.
 
