@@ -92,7 +92,11 @@ def test_a_chain_of_scales_that_do_not_move_agrees():
     [
         (OnlyTheFirst, "o", "'b' overflowed, and the steps of all groups were applied"),
         (EachAlone, "o", "'b' overflowed: the step of 'b' was skipped, that of 'a' was applied"),
-        (TakesAMappingForTrue, ".", "no group overflowed, and the step was skipped"),
+        (
+            TakesAMappingForTrue,
+            ".",
+            "no group overflowed, and the step was skipped, which with one group is applied",
+        ),
         (
             lambda: Swapped({"a": 8.0, "b": 64.0}),
             ".",
