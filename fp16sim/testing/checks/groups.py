@@ -31,13 +31,12 @@ def groups_agree(case: Case) -> None:
     skipped = "".join(letter for letter in (OVERFLOW, NAN) if _skips(case, letter))
     if OVERFLOW not in skipped:
         raise NotApplicable("it applies overflows")
-    moves = case.walk().take(FINITE).applied is not None  # some skip every step at an extreme scale
 
     def examine(steps: tuple[_Step, ...] | list[_Step]) -> None:
         walk = case.walk(_GROUPS)
         for letters in steps:
             joint = walk.take_each(dict(zip(_GROUPS, letters, strict=True)))
-            _agree(walk, dict(zip(_GROUPS, letters, strict=True)), joint, moves)
+            _agree(case, walk, dict(zip(_GROUPS, letters, strict=True)), joint)
             if joint.stop:
                 return
 
@@ -58,7 +57,7 @@ def _skips(case: Case, letter: str) -> bool:
     return all(update is None for update in joint.applied.values())
 
 
-def _agree(walk: Walk, letters: dict[str, str], joint: Joint, moves: bool) -> None:
+def _agree(case: Case, walk: Walk, letters: dict[str, str], joint: Joint) -> None:
     overflowed = [group for group, letter in letters.items() if letter != FINITE]
     applied = {group: update for group, update in joint.applied.items() if update is not None}
     skipped = [group for group in letters if group not in applied]
@@ -69,7 +68,7 @@ def _agree(walk: Walk, letters: dict[str, str], joint: Joint, moves: bool) -> No
         )
     if applied and overflowed:
         raise walk.fault(f"{_named(overflowed)} overflowed, and the steps of all groups were applied")
-    if skipped and not overflowed and moves and all(usable(factor) for factor in joint.factors.values()):
+    if skipped and not overflowed and case.walk().take(FINITE).applied is not None:
         raise walk.fault("no group overflowed, and the step was skipped, which with one group is applied")
     for group, update in applied.items():
         given = joint.given[group]
