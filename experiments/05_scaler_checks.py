@@ -66,6 +66,9 @@ SPECIAL = {
 }
 """Settings in which something shows that the others do not."""
 
+UNSCALED_BY_THE_USER = ("torch", "torch_fsdp", "robust")
+"""Scalers that hand over unscaled gradients, to be clipped, and then step: these claim to look again."""
+
 CHAIN = "chain of "
 """Before a scaler: Megatron's chain of optimizers, each with such a scaler of its own."""
 
@@ -163,7 +166,9 @@ def claims(text: str) -> dict[str, Any]:
     if text.startswith(CHAIN):
         return {"groups": True}
     scaler = parse(text)
-    found: dict[str, Any] = {"power_of_two": True, "groups": True, "rechecks": True, "checked": True}
+    found: dict[str, Any] = {"power_of_two": True, "groups": True, "checked": True}
+    if type(scaler).name in UNSCALED_BY_THE_USER:
+        found["rechecks"] = True
     window = getattr(scaler, type(scaler).window or "", None)
     if isinstance(window, int) and window > 0:
         found["interval"] = window
