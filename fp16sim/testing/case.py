@@ -32,6 +32,7 @@ _WITH_A_NUMBER = ("interval", "hysteresis")
 MOST_FINITE = 20_000
 """Finite steps after which a scale that has not grown is taken not to grow at all."""
 _MOST_OVERFLOWS, _UNMOVED = 2500, 200
+_LONGEST_CLIMB = 8_000
 _MOST_STEPS = 100_000
 Make = Callable[[], Any]
 
@@ -123,6 +124,23 @@ class Case:
                 _PROFILES[self.make] = known
         return known
 
+    @cached_property
+    def to_top(self) -> int | None:
+        """Finite steps from the start until the scale is at its top; None beyond 8,000, or a stop or a fault."""
+        unmoved = 2 * (self.profile.window or 1) + 2
+        grown = 0
+        with suppress(Fault):
+            walk = self.walk()
+            highest = walk.scale()
+            for step in range(1, _LONGEST_CLIMB + 1):
+                if walk.tell(FINITE).stop:
+                    break
+                if walk.scale() > highest:
+                    highest, grown = walk.scale(), step
+                if step - grown > unmoved:
+                    return grown
+        return None
+
     def histories(self, letters: str = LETTERS, most_runs: int = 6) -> Any:
         """Draw histories with runs at whose end something may happen to this scaler."""
         from fp16sim.testing.strategies.histories import overflow_histories
@@ -139,7 +157,18 @@ class Case:
     @property
     def examples(self) -> int:
         """How many of these histories are tried: at most 100, at least 12, by their length."""
-        return max(12, min(100, _MOST_STEPS // self.most_steps))
+        return max(12, self.examples_of(self.most_steps))
+
+    def examples_of(self, steps: int) -> int:
+        """How many examples of so many steps are tried: at most 100, at least 4, by what a step of this scaler costs."""
+        return max(4, min(100, _MOST_STEPS // (steps * self.cost)))
+
+    @cached_property
+    def cost(self) -> int:
+        """How many steps of a plain scaler one of this takes, see :class:`fp16sim.testing.driver.Driver`."""
+        with suppress(Fault, Hang):
+            return max(int(self.walk().driver.cost), 1)
+        return 1
 
 
 _PROFILES: weakref.WeakKeyDictionary[Make, Profile] = weakref.WeakKeyDictionary()

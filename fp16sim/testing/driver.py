@@ -111,11 +111,15 @@ class Driver(ABC):
     groups : tuple of str
     counted : int
         By how much counters and schedules of the optimizer have moved.
+    cost : int
+        Steps of a plain Python scaler that take as long as one of this: histories are as many times fewer. No clock
+        is asked, so that the same scaler is looked at in the same way on every machine.
     """
 
     can: frozenset[str] = frozenset()
     groups: tuple[str, ...] = ONE_GROUP
     counted: int = 0
+    cost: int = 1
 
     @abstractmethod
     def scale(self, group: str) -> float:

@@ -55,7 +55,8 @@ def one_overflow_one_backoff(case: Case) -> None:
                 )
                 raise walk.fault(what)
 
-    search(st.tuples(case.histories(), closed_loops(profile)), examine, case.examples)
+    longest = case.most_steps + _SLACK + 2 * (profile.window or 1)
+    search(st.tuples(case.histories(), closed_loops(profile)), examine, case.examples_of(longest))
 
 
 def _need_small_drop(walk: Walk, before: float, after: float) -> None:
