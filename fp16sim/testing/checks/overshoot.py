@@ -20,9 +20,9 @@ def one_overflow_one_backoff(case: Case) -> None:
     """At a constant peak the scale ends one backoff below the largest usable one, and no overflow costs a factor of 16.
 
     After a drawn history, and in it: a single overflow divides the scale by 16 at most. Then gradients have a constant
-    peak. Once one of them has overflowed, the scale does not fall below one backoff, by the factor of the first that
-    the scaler showed, under the least scale that overflows: a lower one answers the same overflow twice. The loop goes
-    on for two growth windows.
+    peak. Once one of them has overflowed, the scale does not fall below one backoff under the least scale that
+    overflows, by the factor of the first that the scaler showed: a lower one answers the same overflow twice. The loop
+    goes on for two growth windows.
     """
     from hypothesis import strategies as st
 
@@ -38,7 +38,7 @@ def one_overflow_one_backoff(case: Case) -> None:
                 _need_small_drop(walk, before, scale)
             if told.stop:
                 return
-        least, overflowed = loop.limit * profile.backoff * _NEARLY, False
+        backoff, overflowed = profile.backoff, False
         steps = _SLACK + overflows_down_to(loop.limit, scale, profile) + 2 * (profile.window or 1)
         for _ in range(steps):
             letter, told = loop.step(walk, scale)
@@ -46,12 +46,14 @@ def one_overflow_one_backoff(case: Case) -> None:
             if letter != FINITE:
                 overflowed = True
                 _need_small_drop(walk, before, scale)
+                if profile.to_floor == profile.patience:  # the first was cut short by the floor
+                    backoff = min(backoff, scale / before)
             if told.stop or not usable(scale):
                 return
-            if overflowed and scale < least:
+            if overflowed and scale < loop.limit * backoff * _NEARLY:
                 what = (
                     f"with {loop} the scale falls to {written(scale)}, "
-                    f"where one backoff gives {written(loop.limit * profile.backoff)} or more"
+                    f"where one backoff gives {written(loop.limit * backoff)} or more"
                 )
                 raise walk.fault(what)
 

@@ -83,6 +83,17 @@ class Halving:
         return max(self.scale / 2, 0.25)
 
 
+class StartsByItsFloor(Halving):
+    """Its first backoff, from 4 to 3, is cut short; the next ones are not."""
+
+    def lower(self):
+        return max(self.scale / 2, 3.0)
+
+
+def test_a_first_backoff_that_the_floor_cuts_short_is_no_measure() -> None:
+    one_overflow_one_backoff(case_of(lambda: StartsByItsFloor(scale=4.0)))
+
+
 class FallsFar(Halving):
     """Falls to the floor from high scales."""
 
