@@ -2,7 +2,7 @@
 
 Published: issues of the frameworks, one at a time, and none of them beside another. Here: every check on the model of
 every scaler that has one scale for a loss (or one a layer, fairscale's), in several settings: as shipped, with a window
-of 2, with initial scales of 2^-149, 2^-128, 1/4 and 2^127, and those of `SPECIAL`. A cell has the first setting in
+of 2, with initial scales of 1/4, 2^127, 2^-128 and 2^-149, and those of `SPECIAL`. A cell has the first setting in
 which a check fails, with the shortest history that it finds.
 
 Bands: each violation of `LISTED` is found with a history no longer than the one listed; `robust` passes every check in
@@ -34,7 +34,8 @@ BY_TENSOR = {"adaptive", "delayed", "unit"}
 """Scales are chosen for each tensor on the way: the checks have nothing to say."""
 
 SCALERS = [name for name in names() if name not in BY_TENSOR]
-INITIAL = (2.0**-149, 2.0**-128, 0.25, 2.0**127)
+INITIAL = (0.25, 2.0**127, 2.0**-128, 2.0**-149)
+"""The last two only for scalers that come there by themselves, from where they start."""
 SPECIAL = {
     "apex": ("apex,init_scale=2**-1074", "apex,init_scale=1,min_loss_scale=4"),
     "colossalai": (
@@ -206,7 +207,10 @@ def settings_of(name: str) -> Iterator[str]:
         yield name + window
     yield from SPECIAL.get(name, ())
     if kind.initial is not None:
+        floor = Case(lambda: parse(name)).profile.floor
         for scale in INITIAL:
+            if scale < min(floor, INITIAL[0]):
+                continue
             exponent = (scale.hex().rpartition("p")[2]).lstrip("+")
             value = exponent if kind.initial_is_exponent else f"2**{exponent}"
             short = window.replace("=2", "=1") if scale > 1 else window
