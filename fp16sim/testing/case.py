@@ -138,7 +138,7 @@ class Case:
                 if walk.scale() > highest:
                     highest, grown = walk.scale(), step
                 if step - grown > unmoved:
-                    return grown
+                    return grown if usable(highest) else None
         return None
 
     def histories(self, letters: str = LETTERS, most_runs: int = 6) -> Any:
@@ -156,11 +156,11 @@ class Case:
 
     @property
     def examples(self) -> int:
-        """How many of these histories are tried: at most 100, at least 12, by their length."""
-        return max(12, self.examples_of(self.most_steps))
+        """How many of these histories are tried: at most 100, at least 12, or 6 of a dear scaler, by their length."""
+        return max(12 if self.cost == 1 else 6, self.examples_of(self.most_steps))
 
     def examples_of(self, steps: int) -> int:
-        """How many examples of so many steps are tried: at most 100, at least 4, by what a step of this scaler costs."""
+        """How many examples of so many steps are tried: at most 100, at least 4, by what a step costs."""
         return max(4, min(100, _MOST_STEPS // (steps * self.cost)))
 
     @cached_property

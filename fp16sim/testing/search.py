@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from fp16sim.testing.walk import Fault
+from fp16sim.testing.walk import Fault, Walk
 
-__all__ = ["quiet", "search"]
+__all__ = ["quiet", "search", "shortest_run"]
 
 T = TypeVar("T")
+_MOST_SPENT = 60_000
+"""Steps within which a fault is made smaller."""
 
 
 def search(strategy: Any, examine: Callable[[T], None], examples: int = 100) -> None:
@@ -30,15 +33,23 @@ def search(strategy: Any, examine: Callable[[T], None], examples: int = 100) -> 
     Raises
     ------
     Fault
+        Of the smallest that is found within 60,000 steps after the first one.
     """
     from hypothesis import errors, given
 
     found: list[Fault] = []
+    faulty: set[str] = set()
+    end = math.inf
 
     def remembered(drawn: T) -> None:
+        nonlocal end
+        if Walk.spent() > end and repr(drawn) not in faulty:  # those that are left count as no smaller ones
+            return
         try:
             examine(drawn)
         except Fault as fault:
+            end = min(end, Walk.spent() + _MOST_SPENT)
+            faulty.add(repr(drawn))
             found.append(fault)
             raise
 
@@ -52,6 +63,36 @@ def search(strategy: Any, examine: Callable[[T], None], examples: int = 100) -> 
         raise Fault(
             last.history, f"the same history ends otherwise the second time (the first: {last.what})"
         ) from None
+
+
+def shortest_run(examine: Callable[[int], None], longest: int) -> None:
+    """Examine a run, and of its fault find the shortest, by bisection: a run of no steps is taken to have none.
+
+    Parameters
+    ----------
+    examine : callable
+        Takes a length, and raises :class:`Fault` where there is one.
+    longest : int
+
+    Raises
+    ------
+    Fault
+    """
+    good, fault = 0, _fault_of(examine, longest)
+    while fault is not None and longest - good > 1:
+        middle = (good + longest) // 2
+        found = _fault_of(examine, middle)
+        good, longest, fault = (middle, longest, fault) if found is None else (good, middle, found)
+    if fault is not None:
+        raise fault
+
+
+def _fault_of(examine: Callable[[int], None], length: int) -> Fault | None:
+    try:
+        examine(length)
+    except Fault as fault:
+        return fault
+    return None
 
 
 def quiet(examples: int, shrink: bool = True) -> Any:

@@ -14,7 +14,18 @@ import numpy as np
 from fp16sim.testing.driver import GRADIENTS, Array, Driver, Floats, Told
 from fp16sim.testing.histories import FINITE, RESTART, shown
 
-__all__ = ["ERRORS", "Fault", "Hang", "Joint", "NotApplicable", "Outcome", "Walk", "usable", "written"]
+__all__ = [
+    "ERRORS",
+    "Fault",
+    "Hang",
+    "Joint",
+    "NotApplicable",
+    "Outcome",
+    "Walk",
+    "told_apart",
+    "usable",
+    "written",
+]
 
 
 class Fault(AssertionError):
@@ -99,11 +110,19 @@ class Walk:
 
     current: Walk | None = None
     """The walk that called a scaler last: whoever interrupts a call that hangs asks it for its history."""
+    _spent = 0
 
     def __init__(self, driver: Driver) -> None:
+        Walk._spent = Walk.spent()
         self.driver = driver
         self.letters: list[str] = []
         Walk.current = self
+
+    @staticmethod
+    def spent() -> int:
+        """Count the steps that walks took so far, each by what it costs; of two at once those of the later one."""
+        last = Walk.current
+        return Walk._spent + (0 if last is None else len(last.letters) * last.driver.cost)
 
     @property
     def history(self) -> str:
@@ -211,15 +230,25 @@ class Walk:
 
 
 def written(scale: float) -> str:
-    """Write a scale: large and small powers of two as such.
+    """Write a scale: powers of two of more than six digits as such.
 
-    >>> written(32768.0), written(2.0**128), written(3.0), written(float("inf"))
-    ('32768', '2^128', '3', 'inf')
+    >>> written(32768.0), written(2.0**20), written(3.0), written(float("inf"))
+    ('32768', '2^20', '3', 'inf')
     """
     fraction, exponent = math.frexp(scale)
-    if math.isfinite(scale) and fraction == 0.5 and not -10 < exponent < 22:
+    if math.isfinite(scale) and fraction == 0.5 and not -8 < exponent < 21:
         return f"2^{exponent - 1}"
     return f"{scale:g}"
+
+
+def told_apart(one: float, other: float) -> tuple[str, str]:
+    """Write two scales that differ, with all digits if they look the same without.
+
+    >>> told_apart(4.0, 8.0), told_apart(0.1, 0.1 + 2.0**-52)
+    (('4', '8'), ('0.1', '0.10000000000000023'))
+    """
+    short = written(one), written(other)
+    return short if short[0] != short[1] else (repr(one), repr(other))
 
 
 def usable(scale: float) -> bool:

@@ -3,10 +3,12 @@
 import pytest
 from hypothesis import strategies as st
 
+from fp16sim.scaling import parse
+from fp16sim.testing.case import case_of
 from fp16sim.testing.histories import expanded
-from fp16sim.testing.search import search
+from fp16sim.testing.search import search, shortest_run
 from fp16sim.testing.strategies.histories import overflow_histories
-from fp16sim.testing.walk import Fault, NotApplicable
+from fp16sim.testing.walk import Fault, NotApplicable, Walk
 
 
 def found_by(strategy, examine, examples=100):
@@ -94,3 +96,41 @@ def test_errors_that_are_no_fault_come_through():
 
     with pytest.raises(ZeroDivisionError):
         search(st.integers(), broken)
+
+
+def test_making_a_fault_smaller_ends_after_so_many_steps():
+    """What is left is a fault all the same, and the search says it again at the end."""
+    make = case_of(lambda: parse("torch,growth_interval=0"))
+    steps = []
+
+    def examine(length):
+        walk = make.walk()
+        walk.tell_all("o" * 200 + "." * 30_000)
+        steps.append(length)
+        if length >= 137:
+            raise Fault("o" * length, "long")
+
+    begun = Walk.spent()
+    found = found_by(st.integers(0, 1000), examine)
+    assert len(found.history) == steps[-1] >= 137
+    assert Walk.spent() - begun == len(steps) * 30_200
+    first = next(place for place, length in enumerate(steps) if length >= 137)
+    assert (
+        len(steps) - first <= 5
+    )  # the first, two that spend the rest, one more on the way, and the one that is said
+
+
+@pytest.mark.parametrize("shortest", [1, 2, 99, 100])
+def test_the_shortest_run(shortest):
+    looked = []
+
+    def examine(length):
+        looked.append(length)
+        if length >= shortest:
+            raise Fault("o" * length, "enough")
+
+    with pytest.raises(Fault) as caught:
+        shortest_run(examine, 100)
+    assert len(caught.value.history) == shortest
+    assert len(looked) <= 8
+    assert shortest_run(examine, shortest - 1) is None

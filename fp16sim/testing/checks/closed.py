@@ -10,7 +10,7 @@ from fp16sim.testing.case import Profile
 from fp16sim.testing.histories import FINITE, OVERFLOW
 from fp16sim.testing.walk import Walk, written
 
-__all__ = ["ClosedLoop", "closed_loops", "overflows_down_to"]
+__all__ = ["ClosedLoop", "all_loops", "closed_loops", "overflows_down_to"]
 
 _INFINITE_FROM = 65520.0
 """The least float64 that float16 rounds to infinity: 65504 and half a unit in its last place."""
@@ -61,6 +61,11 @@ def closed_loops(profile: Profile) -> Any:
     """
     from hypothesis import strategies as st
 
+    return st.sampled_from(all_loops(profile))
+
+
+def all_loops(profile: Profile) -> list[ClosedLoop]:
+    """Give those that are drawn, the one with a limit at the first scale, or nearest to it, first."""
     low = max(2 * profile.floor, _LOWEST)
     high = min(profile.top, _HIGHEST)
     near = math.frexp(profile.start)[1] if math.isfinite(profile.start) else 0
@@ -71,7 +76,7 @@ def closed_loops(profile: Profile) -> Any:
         if low <= limit <= high
     ] or [high if high > 0 else 1.0]  # a range of less than an octave, or none known
     limits.sort(key=lambda limit: (abs(math.frexp(limit)[1] - near), limit != profile.start, limit))
-    return st.sampled_from(limits).map(ClosedLoop)
+    return [ClosedLoop(limit) for limit in limits]
 
 
 def overflows_down_to(limit: float, scale: float, profile: Profile) -> int:

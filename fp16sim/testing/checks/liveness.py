@@ -6,9 +6,9 @@ from typing import Any
 
 from fp16sim.testing.case import MOST_FINITE, Case, Profile
 from fp16sim.testing.checks.check import Check
-from fp16sim.testing.checks.closed import ClosedLoop, closed_loops, overflows_down_to
-from fp16sim.testing.histories import FINITE, OVERFLOW
-from fp16sim.testing.search import search
+from fp16sim.testing.checks.closed import ClosedLoop, all_loops, closed_loops, overflows_down_to
+from fp16sim.testing.histories import FINITE, NAN, OVERFLOW, every
+from fp16sim.testing.search import search, shortest_run
 from fp16sim.testing.walk import Fault, Walk, usable, written
 
 __all__ = ["CHECKS"]
@@ -46,7 +46,15 @@ def recovers_from_overflows(case: Case) -> None:
         elif _comes_down(walk, loop, profile):
             _goes_up(walk, profile)
 
-    search(_with_loops(case), examine, case.examples)
+    loops = all_loops(profile)
+    usual, lowest = loops[0], min(loops, key=lambda loop: loop.limit)
+    for history in every(FINITE + OVERFLOW, 2):
+        examine((history, usual))
+    shortest_run(lambda length: examine((OVERFLOW * length, usual)), profile.to_floor + 1)
+    search(_with_loops(case), examine, case.examples_of(case.most_steps + (profile.window or 1)))
+    examine((3 * (OVERFLOW * profile.patience + FINITE), lowest))
+    if case.to_top and 2 * profile.floor <= profile.start <= profile.top:
+        examine((FINITE * case.to_top, ClosedLoop(profile.start)))
 
 
 def _with_loops(case: Case) -> Any:
@@ -185,27 +193,29 @@ def endless_overflows_are_reported(case: Case) -> None:
     """Overflows for ever end in a stop: a reason in the decision, or an error of the framework's.
 
     After a short drawn history, 2,500 overflows in a row and as many again as it takes to the floor: MindSpore's
-    manager, the most patient scaler known, raises after 1,000. The history of a fault ends with the first overflow
-    that changes nothing.
+    manager, the most patient scaler known, raises after 1,000. The same with NaN. The history of a fault ends with the
+    first overflow that changes nothing.
     """
     bound = _MOST_UNREPORTED + case.profile.to_floor
 
-    def examine(history: str) -> None:
+    def examine(history: str, letter: str = OVERFLOW) -> None:
         walk = case.walk()
         told = walk.tell_all(history)
         if told and told.stop:
             return
         scale, moved = walk.scale(), len(walk.letters)
         for _ in range(bound):
-            if walk.tell(OVERFLOW).stop:
+            if walk.tell(letter).stop:
                 return
             before, scale = scale, walk.scale()
             if scale != before and (scale == scale or before == before):
                 moved = len(walk.letters)
-        what = f"the scale stays {written(scale)}, and {bound} overflows in a row bring no reason to stop"
+        steps = "overflows" if letter == OVERFLOW else "steps with NaN"
+        what = f"the scale stays {written(scale)}, and {bound} {steps} in a row bring no reason to stop"
         raise Fault(walk.history[: moved + 1], what)
 
     search(_short_histories(), examine, 12)
+    examine("", NAN)
 
 
 CHECKS = (

@@ -10,7 +10,7 @@ from fp16sim.testing.case import Case
 from fp16sim.testing.checks.check import Check
 from fp16sim.testing.histories import FINITE, LETTERS, NAN, OVERFLOW, every
 from fp16sim.testing.search import search
-from fp16sim.testing.walk import ERRORS, NotApplicable, Walk, written
+from fp16sim.testing.walk import ERRORS, NotApplicable, Walk, told_apart
 
 __all__ = ["CHECKS"]
 
@@ -55,8 +55,10 @@ def _ways(case: Case) -> tuple[str, ...]:
 def _directed(case: Case) -> Iterator[tuple[str, Iterable[int]]]:
     """Give histories at whose end counters show, and where to save in them."""
     window, patience, floor = case.profile.window or 1, case.profile.patience, case.profile.to_floor
-    for history in (FINITE * window, FINITE * (window + 1), OVERFLOW * max(patience, 1) + FINITE * window):
-        yield history, sorted({1, len(history) - window + 1, len(history) - 1, len(history)})
+    yield FINITE * window, (1,)
+    lowered = OVERFLOW * max(patience, 1) + FINITE * window
+    yield lowered, sorted({1, len(lowered) - window + 1, len(lowered) - 1, len(lowered)})
+    yield FINITE * (2 * window), sorted({2, max(window - 1, 1), window, window + 1, 2 * window - 1})
     for letter in (OVERFLOW, NAN):
         walk = case.walk()
         for _ in range(floor + _UNMOVED):  # to the floor, and to a stop there if there is one
@@ -103,10 +105,12 @@ def _restart(case: Case, track: _Track, history: str, place: int, way: str) -> N
     before = track.steps[place - 1][0] if place else track.first
     walk.restart(way, case.made())
     if not _same(walk.scale(), before):
-        raise walk.fault(
-            f"after saving and loading by {way} the scale is {written(walk.scale())}; it was {written(before)}"
-        )
-    for letter, (scale, applied, stop) in zip(history[place:], track.steps[place:], strict=True):
+        now, then = told_apart(walk.scale(), before)
+        raise walk.fault(f"after saving and loading by {way} the scale is {now}; it was {then}")
+    end = (
+        place + 2 * _UNMOVED + (case.profile.window or 1) + case.profile.to_floor
+    )  # after which all was seen
+    for letter, (scale, applied, stop) in zip(history[place:end], track.steps[place:end], strict=True):
         given = walk.tell(letter)
         differs = _difference(walk, given, (scale, applied, stop))
         if differs:
@@ -116,7 +120,8 @@ def _restart(case: Case, track: _Track, history: str, place: int, way: str) -> N
 def _difference(walk: Walk, told: Any, expected: _Step) -> str | None:
     scale, applied, stop = expected
     if not _same(walk.scale(), scale):
-        return f"the scale is {written(walk.scale())}; without that it is {written(scale)}"
+        own, other = told_apart(walk.scale(), scale)
+        return f"the scale is {own}; without that it is {other}"
     if told.applied != applied:
         words = ("skipped", "applied")
         return f"the step is {words[told.applied]}; without that it is {words[applied]}"

@@ -56,7 +56,7 @@ def failing(make, traits=()):
         (RECOVERS, "paddle,init_loss_scaling=2**127,incr_every_n_steps=1", ".", "the scale is inf"),
         (RECOVERS, "mindspore_cell,loss_scale_value=2**127,scale_window=1", ".", "the scale is inf"),
         (RECOVERS, "apex,scale_window=2", "o{1091}.", "the scale is 0 where training stops (apex divides"),
-        (RECOVERS, "mxnet,scale_seq_len=2", "o{1092}.", "the scale is 0 where training stops (mxnet divides"),
+        (RECOVERS, "mxnet,scale_seq_len=2", "o{1091}.", "the scale is 0 where training stops (mxnet"),
         (RECOVERS, "openseq2seq_logmax", ".o.", "the scale is 1, below its top, and does not grow in 68"),
         (REPEATED, "deepspeed,hysteresis=0", "o", "no overflow ever lowers it"),
         (
