@@ -8,6 +8,7 @@ from hypothesis import given, settings
 
 from fp16sim.scaling import Decision, make, parse
 from fp16sim.testing.case import MOST_FINITE, Case, Profile, as_traits, case_of
+from fp16sim.testing.values import ValueDriver
 from fp16sim.testing.walk import Fault
 
 
@@ -191,6 +192,24 @@ def test_long_histories_are_few():
     assert (short.examples, long.examples) == (100, 16)
     assert long.most_steps == 64 + 3 * 2000 + 2 * 32
     assert Case(lambda: make("none")).examples == 100
+
+
+def test_of_a_dear_scaler_there_are_fewer():
+    class Dear(ValueDriver):
+        cost = 8
+
+    dear, plain = (case_of(lambda kind=kind: kind(make("robust"))) for kind in (Dear, ValueDriver))
+    assert (dear.cost, plain.cost) == (8, 1)
+    assert (dear.examples, plain.examples) == (6, 16)
+    assert [case.examples_of(1000) for case in (dear, plain)] == [12, 100]
+    assert [case.examples_of(100_000) for case in (dear, plain)] == [4, 4]
+
+
+def test_what_cannot_be_made_costs_as_the_others():
+    def broken():
+        raise ValueError("no")
+
+    assert case_of(broken).cost == 1
 
 
 def test_histories_keep_within_the_most_steps():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from fp16sim.testing.case import Case
+from fp16sim.testing.case import MOST_FINITE, Case
 from fp16sim.testing.checks.check import Check
 from fp16sim.testing.histories import FINITE
 from fp16sim.testing.search import search
@@ -13,7 +13,7 @@ from fp16sim.testing.walk import NotApplicable, Walk, usable, written
 
 __all__ = ["CHECKS"]
 
-_MOST_FINITE = 250_000
+_LONGEST_CLIMB = 250_000
 
 
 def _moves(walk: Walk, history: str) -> Iterator[tuple[str, float, float]]:
@@ -36,7 +36,8 @@ def scale_stays_finite(case: Case) -> None:
     """The scale never becomes infinite, in float32, or NaN.
 
     Drawn histories, and then finite steps only, up to 250,000 of them or to where the scale grows no more for two
-    windows. If it still grows at the end, nobody knows whether it becomes infinite, and the check is not applicable.
+    windows, or for 40,000 steps where no window is known. If it still grows at the end, nobody knows whether it becomes
+    infinite, and the check is not applicable.
     """
 
     def examine(history: str) -> None:
@@ -46,8 +47,8 @@ def scale_stays_finite(case: Case) -> None:
 
     search(case.histories(), examine, case.examples)
     walk, highest, unmoved = case.walk(), -math.inf, 0
-    most_unmoved = 2 * (case.profile.window or _MOST_FINITE) + 64
-    steps = _MOST_FINITE // case.cost
+    most_unmoved = 2 * (case.profile.window or MOST_FINITE) + 64
+    steps = _LONGEST_CLIMB // case.cost
     for _ in range(steps):
         if walk.tell(FINITE).stop or unmoved > most_unmoved:
             return

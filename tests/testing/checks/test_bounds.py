@@ -13,7 +13,8 @@ from fp16sim.testing.checks.bounds import (
     scale_stays_finite,
 )
 from fp16sim.testing.histories import shown
-from fp16sim.testing.walk import Fault
+from fp16sim.testing.values import ValueDriver
+from fp16sim.testing.walk import Fault, NotApplicable
 
 ALL = (scale_stays_finite, scale_stays_above_zero, overflow_never_raises_the_scale)
 
@@ -131,3 +132,22 @@ def test_each_planted_fault_fails_its_own_check(make, failing, message):
 @pytest.mark.parametrize("check", ALL)
 def test_a_healthy_scaler_passes(check):
     check(case_of(Halving))
+
+
+class Dear(ValueDriver):
+    cost = 500
+
+
+@pytest.mark.parametrize("text", ["torch,growth_interval=100", "robust,growth_interval=100"])
+def test_a_scale_that_still_grows_at_the_end_of_the_steps_has_not_passed(text):
+    with pytest.raises(NotApplicable) as caught:
+        scale_stays_finite(case_of(lambda: Dear(parse(text))))
+    assert str(caught.value) == (
+        "the scale is 2^21 after 500 finite steps, and still grows: make it with a shorter window, or a higher first "
+        "scale, to see where that ends"
+    )
+
+
+@pytest.mark.parametrize("text", ["static", "robust,growth_interval=100,max_scale=2**17"])
+def test_one_that_is_at_its_top_before_has(text):
+    assert scale_stays_finite(case_of(lambda: Dear(parse(text)))) is None
