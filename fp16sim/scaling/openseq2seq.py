@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -237,8 +238,7 @@ class OpenSeq2SeqLogMaxScaler(SavedScaler):
             variance = square / (f(1) - power2) - slow_mu * slow_mu
             sigma = np.sqrt(np.maximum(variance, f(0)))  # NaN stays NaN
             proposed = _power_of_two(f(16) - (sigma * f(self.overflow_std_dev) + mu))
-        following = replace(
-            self,
+        following = self.moved(
             scale=_clip(float(proposed), self.scale_min, self.scale_max),
             x_hat=float(x_hat),
             slow_x_hat=float(slow),
@@ -287,9 +287,17 @@ class OpenSeq2SeqLogMaxScaler(SavedScaler):
             raise ValueError(
                 "amax=None: logmax follows the largest gradient; pass Observation(amax=...), or observe the gradients"
             )
-        return np.float32(float32_functions.log(np.float32(amax)) / float32_functions.log(np.float32(2)))
+        return _log2(float32(amax))
 
 
+@lru_cache(maxsize=4096)
+def _log2(value: float) -> np.float32:
+    """Give the quotient of two logarithms, as the framework takes it; it is the same for both zeros."""
+    with np.errstate(all="ignore"):
+        return np.float32(float32_functions.log(np.float32(value)) / float32_functions.log(np.float32(2)))
+
+
+@lru_cache(maxsize=4096)
 def _power_of_two(exponent: np.float32) -> np.float32:
     return np.float32(float32_functions.pow(np.float32(2), exponent))
 
