@@ -126,19 +126,18 @@ class Case:
 
     @cached_property
     def to_top(self) -> int | None:
-        """Finite steps from the start until the scale is at its top; None beyond 8,000, or a stop or a fault."""
+        """Finite steps from the start until the scale is at its top; None beyond 8,000, or a stop, or infinity."""
         unmoved = 2 * (self.profile.window or 1) + 2
         grown = 0
-        with suppress(Fault):
-            walk = self.walk()
-            highest = walk.scale()
-            for step in range(1, _LONGEST_CLIMB + 1):
-                if walk.tell(FINITE).stop:
-                    break
-                if walk.scale() > highest:
-                    highest, grown = walk.scale(), step
-                if step - grown > unmoved:
-                    return grown if usable(highest) else None
+        walk = self.walk()
+        highest = walk.scale()
+        for step in range(1, _LONGEST_CLIMB // self.cost + 1):
+            if walk.tell(FINITE).stop:
+                break
+            if walk.scale() > highest:
+                highest, grown = walk.scale(), step
+            if step - grown > unmoved:
+                return grown if usable(highest) else None
         return None
 
     def histories(self, letters: str = LETTERS, most_runs: int = 6) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fp16sim.testing.case import Case
 from fp16sim.testing.checks.check import Check
-from fp16sim.testing.driver import ONE_GROUP, Driver
+from fp16sim.testing.driver import ONE_GROUP
 
 __all__ = ["CHECKS"]
 
@@ -19,9 +19,9 @@ def any_order_of_calls(case: Case) -> None:
     """
     from fp16sim.testing.machine import ScalerMachine, shortest_fault
 
-    made = case.made()
-    groups = [made.groups if isinstance(made, Driver) else ONE_GROUP]
-    if not isinstance(made, Driver) and "groups" in case.walk().driver.can:
+    driver = case.walk().driver
+    groups = [driver.groups]
+    if driver.groups == ONE_GROUP and "groups" in driver.can:
         groups.append(_TWO_GROUPS)
     for each in groups:
         machine = ScalerMachine.of(case, groups=each, examples=_EXAMPLES)

@@ -8,11 +8,11 @@ from fp16sim.testing.case import Case
 from fp16sim.testing.checks.check import Check
 from fp16sim.testing.histories import FINITE, OVERFLOW
 from fp16sim.testing.search import search
-from fp16sim.testing.walk import Fault, NotApplicable, Walk, usable, written
+from fp16sim.testing.walk import Fault, NotApplicable, Walk, told_apart, usable, written
 
 __all__ = ["CHECKS"]
 
-_LONGEST_FUTURE, _LONGEST_CLIMB = 25_000, 8_000
+_LONGEST_FUTURE = 25_000
 _MOST_AT_THE_FLOOR, _LONG = 12, 2000
 
 
@@ -69,9 +69,8 @@ class _Compared:
         for step, scale in enumerate(expected):
             stop = walk.tell(FINITE).stop if step else None
             if walk.scale() != scale and scale == scale:  # not NaN, which is the business of another check
-                raise walk.fault(
-                    f"the scale is {written(walk.scale())}; without {without} it is {written(scale)}"
-                )
+                now, other = told_apart(walk.scale(), scale)
+                raise walk.fault(f"the scale is {now}; without {without} it is {other}")
             if stop:
                 return
 
@@ -102,10 +101,16 @@ def _at_the_floor(case: Case, compared: _Compared) -> None:
         expected = None if history is None else compared.future(history)
         if history is None or expected is None:
             return
+        faults = []
         for count in counts:
             last = f"{count} of the overflows" if count > 1 else "one of the overflows"
             without = f"{last} at the floor, {written(floor)},"
-            compared.other(history + OVERFLOW * count, expected, without, clamped=True)
+            try:
+                compared.other(history + OVERFLOW * count, expected, without, clamped=True)
+            except Fault as fault:
+                faults.append(fault)
+        if faults:
+            raise min(faults, key=lambda fault: len(fault.history))
 
     counts: Iterable[int] = range(1, _MOST_AT_THE_FLOOR + 1)
     if compared.least > 200:  # so many steps to look at each time
@@ -128,36 +133,25 @@ def _shortest(examine: Callable[[str, Iterable[int]], None], counts: Iterable[in
     try:
         examine("", counts)
     except Fault as fault:
-        best = fault
-    else:
-        return
-    for count in range(1, _MOST_AT_THE_FLOOR + 1) if len(best.history) < _LONG else ():
-        try:
-            examine("", (count,))
-        except Fault as fault:
-            best = min(best, fault, key=lambda found: len(found.history))
-    raise best
+        if len(fault.history) < _LONG:
+            examine("", range(1, _MOST_AT_THE_FLOOR + 1))
+        raise
 
 
 def _at_the_top(case: Case, compared: _Compared) -> None:
-    window = case.profile.window or 1
-    walk, last_growth, highest = case.walk(), 0, case.profile.start
-    for step in range(1, _LONGEST_CLIMB + 1):
-        if walk.tell(FINITE).stop:
-            return
-        if walk.scale() > highest:
-            highest, last_growth = walk.scale(), step
-        if step - last_growth > 2 * window + 2:
-            break
-    else:
+    window, climb = case.profile.window or 1, case.to_top
+    if climb is None:
         return
+    walk = case.walk()
+    walk.tell_all(FINITE * climb)
+    highest = walk.scale()
     lowered = OVERFLOW * max(case.profile.patience, 1)
-    expected = compared.future(FINITE * last_growth + lowered)
+    expected = compared.future(FINITE * climb + lowered)
     if expected is None or not usable(highest):
         return
     for count in (window, 2 * window):  # whole windows, after which a counter is where it was
         steps = f"{count} of the finite steps" if count > 1 else "one of the finite steps"
-        history = FINITE * (last_growth + count) + lowered
+        history = FINITE * (climb + count) + lowered
         compared.other(history, expected, f"{steps} at the top, {written(highest)},")
 
 

@@ -6,18 +6,21 @@ Properties 1 and 2.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from fp16sim.testing.case import Case
+from fp16sim.scaling.protocol import checked_update, observe
+from fp16sim.testing.case import MOST_FINITE, Case
 from fp16sim.testing.checks.check import Check
 from fp16sim.testing.checks.edges import edges
-from fp16sim.testing.driver import GRADIENTS, PEAK, Array
-from fp16sim.testing.histories import FINITE, LETTERS, OVERFLOW, every
+from fp16sim.testing.driver import GRADIENTS, PEAK, Array, Refusal
+from fp16sim.testing.histories import FINITE, LETTERS, NAN, OVERFLOW, every
 from fp16sim.testing.search import search
+from fp16sim.testing.values import ValueDriver
 from fp16sim.testing.walk import Fault, NotApplicable, Outcome, Walk, usable, written
 
 __all__ = ["CHECKS"]
@@ -28,6 +31,18 @@ _SCALED = (1.0, 2.0**128 - 2.0**104, 2.0**60, -(2.0**-149), 2.0**-126)
 """Scaled gradients, all finite in float32: a usual one, the largest, one whose square is still finite, the smallest,
 the smallest normal. Of the largest a scale below 1 makes what float32 does not hold (pytorch#99640)."""
 _LONGEST_BURST = 200
+_BAD = tuple(
+    (letter, dtype, np.array(gradient))
+    for dtype in ("float32", "float16")
+    for letter, gradients in {
+        OVERFLOW: ([math.inf], [-math.inf], [PEAK, math.inf], [-math.inf, PEAK], [math.inf, -math.inf]),
+        NAN: ([math.nan], [PEAK, math.nan], [math.nan, PEAK]),
+    }.items()
+    for gradient in gradients
+)
+"""Gradients that are not finite: of either sign, in any place, cancelling in their sum."""
+_MOST_TAKEN = 300
+_LONG = (FINITE + OVERFLOW) * 1100
 
 _TOLERANCE = 2.0**-20
 """The scaled gradient, the reciprocal of the scale and their product are rounded to float32, each by 2^-24 relative at
@@ -38,14 +53,18 @@ _SHAPES = np.array([1.0, -1.6180339887498949])
 def applies_only_finite_updates(case: Case) -> None:
     """No infinity and no NaN reaches the optimizer, whatever the gradients were.
 
-    Steps that overflow, and finite scaled gradients from the smallest to the largest: at a scale below 1, at 0, or
-    where the reciprocal of the scale is infinite, these are finite before they are unscaled, and not after.
+    Steps that overflow, in any element of a float32 or a float16 gradient, and finite scaled gradients from the
+    smallest to the largest: at a scale below 1, at 0, or where the reciprocal of the scale is infinite, these are
+    finite before they are unscaled, and not after.
     """
     from hypothesis import strategies as st
 
     for history in every(LETTERS, 3):
         _finite(case, (history, [_SCALED[0]]))
+    _finite_wherever_it_is_bad(case)
+    _finite_among_several(case)
     _finite_after_bursts(case)
+    _finite_for_long(case)
     values = st.lists(st.sampled_from(_SCALED), min_size=1, max_size=3)
     search(st.tuples(case.histories(), values), partial(_finite, case), case.examples)
 
@@ -60,6 +79,56 @@ def _finite_after_bursts(case: Case) -> None:
             for value in _SCALED:  # one of them will do
                 _finite(case, (burst + FINITE, [value]), length)
             raise
+
+
+def _finite_wherever_it_is_bad(case: Case) -> None:
+    for letter, dtype, gradient in _BAD:
+        walk = case.walk()
+        try:
+            outcome = walk.take(letter, gradient, dtype)
+        except Fault as fault:
+            if isinstance(fault.__cause__, Refusal):  # torch refuses to unscale float16 gradients
+                continue
+            raise
+        _need_finite(walk, outcome, gradient)
+
+
+def _finite_among_several(case: Case) -> None:
+    """Let a scaler that observes the gradients itself look at several, as those of a model's parameters."""
+    usual = GRADIENTS[FINITE].astype(np.float32)
+    for letter in (OVERFLOW, NAN):
+        bad = GRADIENTS[letter].astype(np.float32)
+        for several in ([usual, bad], [bad, usual], [None, usual, bad]):
+            walk = case.walk()
+            if not isinstance(walk.driver, ValueDriver) or not hasattr(walk.driver.scaler, "observe"):
+                return
+            scaler, gradients = walk.driver.scaler, deepcopy(several)
+            if isinstance(scaler.scale, Mapping):  # each group is observed alone
+                return
+            with walk.calling(letter):
+                _, decision = checked_update(scaler, observe(scaler, gradients))
+                applied = decision.apply and not decision.stop
+                applied = applied and getattr(scaler, "accepts", lambda given: True)(gradients)
+            if applied and not all(each is None or np.isfinite(each).all() for each in gradients):
+                shown = ", ".join("none" if each is None else str(each.tolist()) for each in gradients)
+                raise walk.fault(f"the scaled gradients were {shown}, and the step was not skipped")
+
+
+def _finite_for_long(case: Case) -> None:
+    """Tell of many steps, and take the first overflow that is applied, if there is one, with its gradient.
+
+    What counts steps alone shows the same after finite ones, which is a history that is shorter to read.
+    """
+    walk = case.walk()
+    for letter in _LONG[: len(_LONG) // case.cost]:
+        told = walk.tell(letter)
+        if letter == OVERFLOW and told.applied:
+            before = len(walk.letters) - 1
+            for history in (FINITE * before + OVERFLOW, walk.history):
+                _finite(case, (history, [_SCALED[0]]), before)
+            return
+        if told.stop:
+            return
 
 
 def _finite(case: Case, drawn: tuple[str, list[float]], told: int = 0) -> None:
@@ -96,7 +165,9 @@ def _need_finite(walk: Walk, outcome: Outcome, true: Floats) -> None:
             f"and unscaling made {applied} of that"
         )
     else:
-        how = f"the scaled gradient was {given}, and the step was not skipped"
+        kind, shown = outcome.given.dtype, given if outcome.given.size == 1 else outcome.given.tolist()
+        dtype = "" if kind == np.float32 else f"{kind} "
+        how = f"the scaled {dtype}gradient was {shown}, and the step was not skipped"
     raise walk.fault(f"the optimizer was given {applied}: {how}")
 
 
@@ -127,23 +198,41 @@ def unscales_by_the_scale_that_scaled(case: Case) -> None:
     """The update is the true gradient: what multiplied the loss is what the gradient is divided by.
 
     Looked at where gradients and updates are far from overflow and underflow; up to 2^-20 of the gradient is rounding.
+    A finite step that is skipped there has no such update.
     """
 
     def examine(history: str) -> None:
         walk = case.walk()
         for letter, whole in zip(history, edges(history), strict=True):
-            if whole and letter == FINITE:
-                outcome = walk.take(letter, _moderate)
-                _need_the_true_one(walk, outcome)
-                stop = outcome.stop
-            else:
-                stop = walk.tell(letter).stop
-            if stop:
+            if _true_one(walk) if whole and letter == FINITE else walk.tell(letter).stop:
                 return
 
     for history in every(FINITE + OVERFLOW, 5):
         examine(history)
     search(case.histories(), examine, case.examples)
+    _true_on_the_way_up(case)
+
+
+def _true_on_the_way_up(case: Case) -> None:
+    """Take finite steps through several windows, to the top if it is near, the steps around a growth with gradients."""
+    window = case.profile.window or 1
+    walk, since, taken = case.walk(), 0, 0
+    scale = walk.scale()
+    steps = min(case.to_top or 4 * window, MOST_FINITE // case.cost) + window + 2
+    for _ in range(steps):
+        whole = (since < 2 or since == window - 1) and taken < _MOST_TAKEN
+        taken += whole
+        if _true_one(walk) if whole else walk.tell(FINITE).stop:
+            return
+        before, scale = scale, walk.scale()
+        since = 0 if scale != before else since + 1
+
+
+def _true_one(walk: Walk) -> str | None:
+    """Take a finite step, and give the reason to stop if there is one."""
+    outcome = walk.take(FINITE, _moderate)
+    _need_the_true_one(walk, outcome)
+    return outcome.stop
 
 
 def _moderate(factor: float) -> Floats:
@@ -153,9 +242,20 @@ def _moderate(factor: float) -> Floats:
 
 
 def _need_the_true_one(walk: Walk, outcome: Outcome) -> None:
-    if outcome.applied is None or not (_is_judged(outcome.given) and _is_judged(outcome.applied)):
+    if not _is_judged(outcome.given):
         return
     true = _moderate(outcome.factor)
+    if outcome.applied is None:
+        if usable(1.0 / outcome.factor):
+            scale = written(outcome.factor)
+            if outcome.stop:
+                raise walk.fault(f"training stops on a finite step at the scale {scale}: {outcome.stop}")
+            raise walk.fault(
+                f"a gradient of {true[0]:g} times the scale {scale} is finite, and the step was skipped"
+            )
+        return
+    if not _is_judged(outcome.applied):
+        return
     share = outcome.applied.astype(np.float64) / true
     worst = float(share[int(np.argmax(np.abs(share - 1.0)))])
     if abs(worst - 1.0) > _TOLERANCE:

@@ -32,7 +32,7 @@ _CRASHES = tuple(
 
 
 def goes_on_after_a_stop(case: Case) -> None:
-    """Whoever ignores a stop, or catches it, can go on: no crash, no stop on a finite step, a usable scale.
+    """Whoever ignores a stop, or catches it, can go on: no crash, finite steps are applied, a usable scale.
 
     A stop is a reason in the decision, or an error of the scaler. One whose text begins with the name of a crash, such
     as ZeroDivisionError, is a crash.
@@ -44,7 +44,8 @@ def goes_on_after_a_stop(case: Case) -> None:
         walk, reason = case.walk(), None
         for letter in history:
             before = walk.scale()
-            stop = walk.tell(letter).stop
+            told = walk.tell(letter)
+            stop = told.stop
             if reason is None and stop and not _works(before):
                 return  # that it came so far is the business of another check
             seen = seen or stop is not None
@@ -53,6 +54,8 @@ def goes_on_after_a_stop(case: Case) -> None:
                 raise walk.fault(f"the scaler crashed{after}: {stop}")
             if stop and reason is not None and letter == FINITE:
                 raise walk.fault(f"training stops on a finite step{after}: {stop}")
+            if reason is not None and letter == FINITE and not told.applied and _works(before):
+                raise walk.fault("a finite step is skipped, after a stop")
             reason = reason or stop
             if reason is not None and not usable(walk.scale()):
                 raise walk.fault(f"the scale is {written(walk.scale())}, after a stop")

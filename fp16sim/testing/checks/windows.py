@@ -7,7 +7,7 @@ from itertools import chain
 
 from fp16sim.testing.case import Case
 from fp16sim.testing.checks.check import Check
-from fp16sim.testing.histories import FINITE, LETTERS, OVERFLOW, every
+from fp16sim.testing.histories import FINITE, LETTERS, NAN, OVERFLOW, every
 from fp16sim.testing.search import search
 from fp16sim.testing.walk import NotApplicable, Walk, usable, written
 
@@ -55,7 +55,9 @@ def exact_window(case: Case) -> None:
     directed = (
         *(beginning + window for beginning in beginnings),
         *(beginning + FINITE + OVERFLOW + window + FINITE for beginning in beginnings[-1:]),
-        window * 2 + FINITE,
+        FINITE * (interval - 1) + NAN * max(profile.patience, 1) + window,
+        window * 4,
+        *([FINITE * case.to_top + lowered + window] if case.to_top else []),
     )
     _in_order(examine, every(FINITE + OVERFLOW, 6), sorted(directed, key=len))
     search(case.histories(), examine, max(8, case.examples // 2))
@@ -100,7 +102,9 @@ def hysteresis_counts_consecutive_overflows(case: Case) -> None:
             before = after
 
     enough, too_few = OVERFLOW * hysteresis, OVERFLOW * (hysteresis - 1) + FINITE
-    directed = (enough, too_few * 2 + OVERFLOW, too_few * 2 + enough, enough + FINITE + enough)
+    window = profile.window or 1  # what counts from the last overflow may take two so far apart for none
+    apart = tuple(enough + FINITE * steps + enough for steps in (1, max(window - 1, 1), window))
+    directed = (enough, too_few * 2 + OVERFLOW, too_few * 2 + enough, *apart)
     _in_order(examine, every(FINITE + OVERFLOW, 6), every(LETTERS, 4), sorted(directed, key=len))
     search(case.histories(), examine, max(8, case.examples // 2))
 
