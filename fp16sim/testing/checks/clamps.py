@@ -96,7 +96,7 @@ def _at_the_floor(case: Case, compared: _Compared) -> None:
                 return walk.history
         return None
 
-    def examine(beginning: str, counts: Iterable[int]) -> None:
+    def examine(beginning: str, counts: Iterable[int], first: bool = True) -> None:
         history = reached(beginning)
         expected = None if history is None else compared.future(history)
         if history is None or expected is None:
@@ -108,6 +108,8 @@ def _at_the_floor(case: Case, compared: _Compared) -> None:
             try:
                 compared.other(history + OVERFLOW * count, expected, without, clamped=True)
             except Fault as fault:
+                if first:
+                    raise
                 faults.append(fault)
         if faults:
             raise min(faults, key=lambda fault: len(fault.history))
@@ -128,13 +130,13 @@ def _at_the_floor(case: Case, compared: _Compared) -> None:
     )
 
 
-def _shortest(examine: Callable[[str, Iterable[int]], None], counts: Iterable[int]) -> None:
+def _shortest(examine: Callable[..., None], counts: Iterable[int]) -> None:
     """Raise the fault of the shortest history over all counts, if one of these has any: more may show it sooner."""
     try:
         examine("", counts)
     except Fault as fault:
         if len(fault.history) < _LONG:
-            examine("", range(1, _MOST_AT_THE_FLOOR + 1))
+            examine("", range(1, _MOST_AT_THE_FLOOR + 1), False)
         raise
 
 
