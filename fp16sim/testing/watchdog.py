@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from fp16sim.testing.histories import RESTART
+from fp16sim.testing.histories import NAN, OVERFLOW, RESTART
 from fp16sim.testing.walk import Fault, Hang, Walk
 
 __all__ = ["FIRST_LOOKS", "LATER_LOOKS", "Watch", "forget", "shortest_hang", "watched"]
@@ -116,9 +116,6 @@ def shortest_hang(walk: Callable[[], Walk], watch: Watch) -> Fault:
         return fault
     if known and history.endswith(known):
         return Fault(known, fault.what)
-    if len(history) < 2:
-        _remember(watch.make, history)
-        return fault
 
     def hangs(length: int) -> bool:
         try:
@@ -130,6 +127,12 @@ def shortest_hang(walk: Callable[[], Walk], watch: Watch) -> Fault:
             return False
         return False
 
+    if NAN in history:  # an overflow is the simpler of the two
+        given, history = history, history.replace(NAN, OVERFLOW)
+        history = history if hangs(len(history)) else given
+    if len(history) < 2:
+        _remember(watch.make, history)
+        return Fault(history, fault.what)
     found = next((length for length in _lengths(len(history)) if hangs(length)), None)
     if found is None:
         return fault
