@@ -69,6 +69,9 @@ class Observation:
         """
         return any(self.overflow.values()) if isinstance(self.overflow, Mapping) else bool(self.overflow)
 
+    def __bool__(self) -> bool:
+        raise TypeError("an Observation is neither true nor false: ask whether it .overflowed")
+
 
 @dataclass(frozen=True)
 class Decision:

@@ -114,3 +114,9 @@ def test_overflow_by_group():
 
 def test_a_gradient_that_is_missing_stays_missing():
     assert unscale(None, Decision(True, 8.0)) is None
+
+
+def test_an_observation_has_no_truth_value() -> None:
+    """`if not found_inf` of one would skip nothing, ever."""
+    with pytest.raises(TypeError, match="neither true nor false: ask whether it .overflowed"):
+        bool(Observation())
