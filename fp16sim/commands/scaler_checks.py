@@ -47,11 +47,15 @@ def run(args: argparse.Namespace) -> int:
             raise Misuse(
                 f"--check {args.check} with {what}: the checks choose their histories; leave {what} out"
             )
-    _need_hypothesis()
     from fp16sim.testing.checking import claimed_checks, verdicts
     from fp16sim.testing.factories import expected_of, factory_of, traits_of
     from fp16sim.testing.report import Report
+    from fp16sim.testing.search import need_hypothesis
 
+    try:
+        need_hypothesis("--check")
+    except ImportError as error:
+        raise Misuse(str(error)) from error
     with _own_output() as say:
         try:
             traits, expected = traits_of(args.traits or ()), expected_of(args.expect or ())
@@ -88,12 +92,3 @@ def _own_output() -> Iterator[Callable[[str], Any]]:
 
     with redirect_stdout(sys.stderr):
         yield say
-
-
-def _need_hypothesis() -> None:
-    try:
-        import hypothesis  # noqa: F401
-    except ImportError as error:
-        raise Misuse(
-            "--check needs Hypothesis, which is not installed: pip install 'fp16sim[testing]'"
-        ) from error

@@ -9,6 +9,7 @@ from fp16sim.emulator.formats import nearest_name
 from fp16sim.testing.case import Case, Make, as_traits, case_of
 from fp16sim.testing.checks import CHECKS, Check
 from fp16sim.testing.report import Report, Verdict, judged
+from fp16sim.testing.search import need_hypothesis
 
 __all__ = [
     "Report",
@@ -81,6 +82,8 @@ def check_scaler(
         With all failures, each with the shortest history found.
     ValueError
         On an unknown trait, or an unknown check in `expected_failures`.
+    ImportError
+        Without Hypothesis.
 
     Notes
     -----
@@ -112,6 +115,7 @@ def verdicts(
     expected_failures: Mapping[str, str] | None = None,
 ) -> Iterator[Verdict]:
     """Give what each check that is claimed finds, one after the other as they end; see :func:`check_scaler`."""
+    need_hypothesis("check_scaler")
     case = case_of(make, traits)
     checks = claimed_checks(case.traits)
     expected = expected_reasons(expected_failures or {}, checks)

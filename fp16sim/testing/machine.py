@@ -7,16 +7,20 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from typing import Any, ClassVar
 
-from hypothesis import errors, settings, strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
-
 from fp16sim.testing.accounts import NORM, VALUES
 from fp16sim.testing.bookkeeping import Books, OrderFault
 from fp16sim.testing.calls import Call
 from fp16sim.testing.case import Case, Make, case_of
 from fp16sim.testing.driver import ONE_GROUP
-from fp16sim.testing.search import quiet
+from fp16sim.testing.search import need_hypothesis, quiet
 from fp16sim.testing.shortest import shortened
+
+try:
+    from hypothesis import errors, settings, strategies as st
+    from hypothesis.stateful import RuleBasedStateMachine, precondition, rule, run_state_machine_as_test
+except ModuleNotFoundError:
+    need_hypothesis("fp16sim.testing.ScalerMachine")
+    raise
 
 __all__ = ["ScalerMachine", "shortest_fault"]
 

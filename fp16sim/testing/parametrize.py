@@ -10,6 +10,7 @@ from fp16sim.testing.case import Make, as_traits
 from fp16sim.testing.checking import claimed_checks, expected_reasons
 from fp16sim.testing.checks import Check
 from fp16sim.testing.factories import factory_of
+from fp16sim.testing.search import need_hypothesis
 from fp16sim.testing.walk import Fault
 
 __all__ = ["ClaimedCheck", "parametrize_scalers"]
@@ -65,7 +66,7 @@ def parametrize_scalers(
     Raises
     ------
     ImportError
-        Without pytest.
+        Without pytest or Hypothesis.
     ValueError
         On an unknown trait, an unknown check in `expected_failures`, or a factory that cannot be found.
 
@@ -76,6 +77,7 @@ def parametrize_scalers(
     ...     check(make)
     """
     pytest = _pytest()
+    need_hypothesis("parametrize_scalers")
     claimed, given = as_traits(traits), dict(expected_failures or {})
     checks, named = claimed_checks(claimed), _named(factories)
     for_all = {name: reason for name, reason in given.items() if name not in named}

@@ -58,7 +58,12 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     from fp16sim.testing.checking import claimed_checks, expected_reasons
     from fp16sim.testing.factories import expected_of, factory_of, traits_of
+    from fp16sim.testing.search import need_hypothesis
 
+    try:
+        need_hypothesis("--fp16sim-scaler")
+    except ImportError as error:
+        raise pytest.UsageError(str(error)) from error
     try:
         claimed = traits_of(traits)
         checks = claimed_checks(claimed)

@@ -8,11 +8,35 @@ from typing import Any, TypeVar
 
 from fp16sim.testing.walk import Fault, Walk
 
-__all__ = ["quiet", "search", "shortest_run"]
+__all__ = ["need_hypothesis", "quiet", "search", "shortest_run"]
 
 T = TypeVar("T")
 _MOST_SPENT = 60_000
 """Steps within which a fault is made smaller."""
+
+
+def need_hypothesis(what: str) -> None:
+    """Refuse to begin what would need Hypothesis on its way, if it is not installed.
+
+    Parameters
+    ----------
+    what : str
+        What the user called.
+
+    Raises
+    ------
+    ImportError
+        Naming the extra that brings it.
+    """
+    try:
+        import hypothesis  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name != "hypothesis":
+            raise
+        raise ImportError(
+            f"{what} needs Hypothesis, which is not installed: pip install 'fp16sim[testing]'",
+            name="hypothesis",
+        ) from None
 
 
 def search(strategy: Any, examine: Callable[[T], None], examples: int = 100) -> None:

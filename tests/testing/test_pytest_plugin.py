@@ -125,6 +125,26 @@ def test_a_mistake_is_one_line_and_nothing_runs(run, words, says):
     assert says in line
 
 
+def test_without_hypothesis_it_is_one_usage_error(tmp_path):
+    words = ["--fp16sim-scaler", "torch", "-p", "no:cacheprovider", "-p", "no:hypothesispytest"]
+    program = f"""
+import sys, pytest
+
+class Without:
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_configure(self):
+        sys.modules["hypothesis"] = None
+
+sys.exit(pytest.main({words}, plugins=[Without()]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == pytest.ExitCode.USAGE_ERROR
+    says = "ERROR: --fp16sim-scaler needs Hypothesis, which is not installed: pip install 'fp16sim[testing]'"
+    assert (done.stdout + done.stderr).strip() == says
+
+
 def test_without_the_option_it_is_not_there(run):
     assert outcomes(run()) == {"test_own.py test_of_ones_own": "PASSED"}
 

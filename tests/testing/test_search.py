@@ -1,5 +1,8 @@
 """The search: the smallest input with a fault, the same at every run; what is not deterministic is said to be so."""
 
+import subprocess
+import sys
+
 import pytest
 from hypothesis import strategies as st
 
@@ -134,3 +137,43 @@ def test_the_shortest_run(shortest):
     assert len(caught.value.history) == shortest
     assert len(looked) <= 8
     assert shortest_run(examine, shortest - 1) is None
+
+
+WITHOUT = """
+import sys
+
+sys.modules["hypothesis"] = None
+import fp16sim as fs
+from fp16sim import scaling
+
+
+def make():
+    return scaling.make("torch")
+
+
+for enter in (
+    lambda: fs.testing.check_scaler(make),
+    lambda: dict(fs.testing.scaler_checks())["scale_stays_finite"](make),
+    lambda: fs.testing.parametrize_scalers([make]),
+    lambda: fs.testing.ScalerMachine,
+    lambda: fs.testing.strategies,
+):
+    try:
+        enter()
+    except ImportError as error:
+        print(type(error).__name__, error)
+"""
+
+
+def test_without_hypothesis_every_entrance_is_one_error_that_names_the_extra():
+    done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        f"ImportError {what} needs Hypothesis, which is not installed: pip install 'fp16sim[testing]'"
+        for what in (
+            "check_scaler",
+            "the check scale_stays_finite",
+            "parametrize_scalers",
+            "fp16sim.testing.ScalerMachine",
+            "fp16sim.testing.strategies",
+        )
+    ]

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fp16sim.testing.case import Case, Make, case_of
+from fp16sim.testing.search import need_hypothesis
 from fp16sim.testing.walk import Fault, Hang, NotApplicable
 from fp16sim.testing.watchdog import shortest_hang, watched
 
@@ -56,6 +57,7 @@ class Check:
             If the property is not claimed, or the scaler lacks a method that it needs.
         """
         __tracebackhide__ = True  # pytest shows the test that called, and the message
+        need_hypothesis(f"the check {self.name}")
         case = case_of(make, traits)  # type: ignore[arg-type]
         if self.trait is not None and self.trait not in case.traits:
             raise NotApplicable(f"the trait {self.trait!r} is not claimed")
