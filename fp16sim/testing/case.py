@@ -15,7 +15,7 @@ from fp16sim.emulator.formats import nearest_name
 from fp16sim.testing.adapters import adapt
 from fp16sim.testing.driver import ONE_GROUP
 from fp16sim.testing.histories import FINITE, LETTERS, OVERFLOW
-from fp16sim.testing.walk import ERRORS, Fault, Hang, Walk, usable
+from fp16sim.testing.walk import ERRORS, Fault, Hang, Walk, described, usable
 
 __all__ = ["MOST_FINITE", "TRAITS", "Case", "Profile", "as_traits", "case_of"]
 
@@ -102,7 +102,7 @@ class Case:
         except SkipTest:  # a factory whose framework is not installed may say so
             raise
         except ERRORS as error:
-            raise Fault("", f"making a scaler raised {type(error).__name__}: {error}") from error
+            raise Fault("", f"making a scaler raised {described(error)}") from error
 
     def walk(self, groups: tuple[str, ...] = ONE_GROUP) -> Walk:
         """Begin a history with a new scaler."""
@@ -110,7 +110,7 @@ class Case:
         try:
             return Walk(adapt(made, groups))
         except ERRORS as error:
-            raise Fault("", f"{type(error).__name__}: {error}") from error
+            raise Fault("", described(error)) from error
 
     @cached_property
     def profile(self) -> Profile:

@@ -22,6 +22,7 @@ __all__ = [
     "NotApplicable",
     "Outcome",
     "Walk",
+    "described",
     "told_apart",
     "usable",
     "written",
@@ -138,7 +139,7 @@ class Walk:
         try:
             return self.driver.scale(self.driver.groups[0] if group is None else group)
         except ERRORS as error:
-            raise self.fault(f"the scale cannot be read: {_described(error)}") from error
+            raise self.fault(f"the scale cannot be read: {described(error)}") from error
 
     @contextmanager
     def calling(self, letter: str) -> Iterator[Driver]:
@@ -147,7 +148,7 @@ class Walk:
         try:
             yield self.driver
         except ERRORS as error:
-            raise self.fault(f"the scaler raised {_described(error)}") from error
+            raise self.fault(f"the scaler raised {described(error)}") from error
 
     def tell(self, letter: str, peak: float | None = None) -> Told:
         """Take a step of which only the kind matters, and perhaps the largest true gradient."""
@@ -155,7 +156,7 @@ class Walk:
         try:
             return self.driver.tell(letter) if peak is None else self.driver.tell_peak(letter, peak)
         except ERRORS as error:
-            raise self.fault(f"the scaler raised {_described(error)}") from error
+            raise self.fault(f"the scaler raised {described(error)}") from error
 
     def tell_all(self, history: str) -> Told | None:
         """Take the steps of a history up to the first stop, and give what the last one was told; None if none."""
@@ -226,7 +227,7 @@ class Walk:
         try:
             self.driver = self.driver.restored(way, self.driver.saved()[way], fresh)
         except ERRORS as error:
-            raise self.fault(f"saving and loading by {way} raised {_described(error)}") from error
+            raise self.fault(f"saving and loading by {way} raised {described(error)}") from error
 
 
 def written(scale: float) -> str:
@@ -261,6 +262,7 @@ def usable(scale: float) -> bool:
         return scale > 0.0 and math.isfinite(np.float32(scale))
 
 
-def _described(error: BaseException) -> str:
+def described(error: BaseException) -> str:
+    """Write an error in one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -10,7 +10,7 @@ from fp16sim.testing.case import Case
 from fp16sim.testing.checks.check import Check
 from fp16sim.testing.histories import FINITE, LETTERS, NAN, OVERFLOW, every
 from fp16sim.testing.search import search
-from fp16sim.testing.walk import ERRORS, NotApplicable, Walk, told_apart
+from fp16sim.testing.walk import ERRORS, NotApplicable, Walk, described, told_apart
 
 __all__ = ["CHECKS"]
 
@@ -49,7 +49,7 @@ def _ways(case: Case) -> tuple[str, ...]:
     try:
         return tuple(walk.driver.saved())
     except ERRORS as error:
-        raise walk.fault(f"saving raised {type(error).__name__}: {error}") from error
+        raise walk.fault(f"saving raised {described(error)}") from error
 
 
 def _directed(case: Case) -> Iterator[tuple[str, Iterable[int]]]:

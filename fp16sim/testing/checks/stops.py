@@ -50,7 +50,7 @@ def goes_on_after_a_stop(case: Case) -> None:
                 return  # that it came so far is the business of another check
             seen = seen or stop is not None
             after = "" if reason is None else ", after a stop"
-            if stop and stop.startswith(_CRASHES):
+            if stop and str(stop).startswith(_CRASHES):
                 raise walk.fault(f"the scaler crashed{after}: {stop}")
             if stop and reason is not None and letter == FINITE:
                 raise walk.fault(f"training stops on a finite step{after}: {stop}")

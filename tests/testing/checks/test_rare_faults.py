@@ -268,3 +268,34 @@ def test_a_fault_that_seldom_shows_is_found(make, check, message):
     with pytest.raises(Fault) as caught:
         CHECKS[check](make, CLAIMED)
     assert message in str(caught.value)
+
+
+def test_an_error_of_several_lines_is_told_in_one():
+    def make():
+        raise RuntimeError("no card\nin this machine")
+
+    with pytest.raises(Fault, match=r"^making a scaler raised RuntimeError: no card in this machine$"):
+        CHECKS["scale_stays_finite"](make)
+
+
+def test_a_reason_to_stop_that_is_no_text_breaks_no_check():
+    @dataclass(frozen=True)
+    class StopsByNumber(Healthy):
+        def update(self, observation):
+            following, decision = super().update(observation)
+            return following, replace(decision, stop=1 if decision.stop else None)
+
+    CHECKS["goes_on_after_a_stop"](StopsByNumber)
+
+
+def test_a_scaler_with_groups_of_its_own_is_called_in_any_order_with_these():
+    class OfGroups:
+        def __init__(self, scale=None):
+            self.scale = scale or {"encoder": 2.0**8, "decoder": 2.0**4}
+
+        def update(self, observation):
+            factor = 0.5 if observation.overflowed else 1.0
+            lower = {group: max(scale * factor, 1.0) for group, scale in self.scale.items()}
+            return OfGroups(lower), Decision(apply=not observation.overflowed, divide_by=self.scale)
+
+    CHECKS["any_order_of_calls"](OfGroups, ["any_order"])
