@@ -17,7 +17,7 @@ from fp16sim.testing.driver import ONE_GROUP
 from fp16sim.testing.histories import FINITE, LETTERS, OVERFLOW
 from fp16sim.testing.walk import ERRORS, Fault, Hang, Walk, described, usable
 
-__all__ = ["MOST_FINITE", "TRAITS", "Case", "Profile", "as_traits", "case_of"]
+__all__ = ["MOST_FINITE", "TRAITS", "WITH_A_NUMBER", "Case", "Profile", "as_traits", "case_of"]
 
 TRAITS: dict[str, str] = {
     "power_of_two": "scales are powers of two, and scaling changes no bit",
@@ -28,7 +28,7 @@ TRAITS: dict[str, str] = {
     "checked": "an update without a check is refused",
     "any_order": "calls in any order are right, or refused",
 }
-_WITH_A_NUMBER = ("interval", "hysteresis")
+WITH_A_NUMBER = ("interval", "hysteresis")
 MOST_FINITE = 20_000
 """Finite steps after which a scale that has not grown is taken not to grow at all."""
 _MOST_OVERFLOWS, _UNMOVED = 2500, 200
@@ -192,16 +192,23 @@ def as_traits(traits: Any) -> dict[str, Any]:
     {'power_of_two': True, 'interval': 2000}
     """
     found: dict[str, Any] = {}
-    for given in (traits,) if isinstance(traits, (str, Mapping)) else traits:
+    several = (traits,) if isinstance(traits, (str, Mapping)) else traits
+    if not isinstance(several, Iterable):
+        raise TypeError(
+            f"traits={traits!r}: pass names and mappings, such as ['groups', {{'interval': 2000}}]"
+        )
+    for given in several:
+        if not isinstance(given, (str, Mapping)):
+            raise TypeError(f"trait {given!r}: pass a name, or a mapping such as {{'interval': 2000}}")
         for name, value in given.items() if isinstance(given, Mapping) else ((given, True),):
             if name not in TRAITS:
                 raise ValueError(f"unknown trait {name!r}: {nearest_name(str(name), list(TRAITS))}")
             number = isinstance(value, int) and not isinstance(value, bool) and value > 0
-            if name in _WITH_A_NUMBER and not number:
+            if name in WITH_A_NUMBER and not number:
                 raise ValueError(
                     f"trait {name!r}={value!r}: {TRAITS[name]}; pass {{{name!r}: 2}}, for example"
                 )
-            if name not in _WITH_A_NUMBER and value is not True:
+            if name not in WITH_A_NUMBER and value is not True:
                 raise ValueError(f"trait {name!r}={value!r}: it is claimed or not; pass {name!r}")
             found[name] = value
     return found

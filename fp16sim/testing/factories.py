@@ -14,11 +14,14 @@ from typing import Any
 
 from fp16sim.emulator.formats import nearest_name
 from fp16sim.testing.adapters import adapt
-from fp16sim.testing.case import Case, as_traits
+from fp16sim.testing.case import TRAITS, WITH_A_NUMBER, Case, as_traits
 from fp16sim.testing.walk import Fault, Hang
 from fp16sim.testing.watchdog import watched
 
 __all__ = ["expected_of", "factory_of", "traits_of"]
+
+_PREFIX = "fp16sim_checks_"
+"""Of the names of modules that are files."""
 
 
 def factory_of(text: str) -> Callable[[], Any]:
@@ -78,6 +81,8 @@ def traits_of(texts: Iterable[str]) -> dict[str, Any]:
         name, equals, value = (each.strip() for each in part.partition("="))
         if not part:
             continue
+        if name in WITH_A_NUMBER and not equals:
+            raise ValueError(f"trait {name!r} needs a number, {TRAITS[name]}: write {name}=2, for example")
         if equals and not (value.isascii() and value.isdigit()):
             raise ValueError(f"trait {part!r}: write a whole number, such as {name}=2")
         found |= as_traits({name: int(value) if equals else True})
@@ -140,7 +145,7 @@ def _imported(place: str) -> ModuleType:
 
 def _run(path: Path) -> ModuleType:
     """Import a file under a name that hides no other module."""
-    name = f"fp16sim_checks_{path.stem}"
+    name = f"{_PREFIX}{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
         raise ValueError(f"{path}: not a Python file; its name ends with .py")
@@ -156,9 +161,12 @@ def _attribute(owner: Any, name: str, text: str) -> Any:
     except AttributeError:
         valid = [each for each in dir(owner) if not each.startswith("_")]
         remedy = nearest_name(name, valid) if valid else "it defines no name"
-        raise ValueError(
-            f"{text}: {getattr(owner, '__name__', type(owner).__name__)} has no {name!r}: {remedy}"
-        ) from None
+        raise ValueError(f"{text}: {_named(owner)} has no {name!r}: {remedy}") from None
+
+
+def _named(owner: Any) -> str:
+    name: str = getattr(owner, "__name__", type(owner).__name__)
+    return Path(owner.__file__).name if name.startswith(_PREFIX) else name
 
 
 def _try(make: Callable[[], Any], text: str) -> None:

@@ -262,3 +262,9 @@ def test_an_object_is_no_factory():
         case_of(make("torch"))
     case = Case(Moving)
     assert case_of(case) is case
+
+
+@pytest.mark.parametrize("traits", [3, None, [["groups"]], [{1}]])
+def test_traits_that_are_no_names_are_refused(traits):
+    with pytest.raises(TypeError, match=r"^traits?.*: pass .*'interval': 2000"):
+        as_traits(traits)

@@ -135,7 +135,7 @@ def test_traits_and_expectations():
     ("read", "texts", "says"),
     [
         (traits_of, ["power_of_to"], "unknown trait 'power_of_to': did you mean 'power_of_two'?"),
-        (traits_of, ["interval"], "trait 'interval'=True: "),
+        (traits_of, ["interval"], "trait 'interval' needs a number"),
         (traits_of, ["interval=two"], "trait 'interval=two': write a whole number, such as interval=2"),
         (traits_of, ["groups=2"], "trait 'groups'=2: it is claimed or not; pass 'groups'"),
         (expected_of, ["a"], "'a': write check=reason, such as"),
@@ -146,3 +146,17 @@ def test_traits_and_expectations():
 def test_a_mistake_in_them_is_one_line(read, texts, says):
     with pytest.raises(ValueError, match=re.escape(says)):
         read(texts)
+
+
+def test_a_name_that_a_file_lacks_is_told_with_the_file(tmp_path):
+    file = tmp_path / "ä b.py"
+    file.write_text("def make(): ...\nX = 3\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r": ä b\.py has no 'mak': did you mean 'make'\?$"):
+        factory_of(f"{file}:mak")
+    with pytest.raises(ValueError, match="a int is no factory"):
+        factory_of(f"{file}:X")
+
+
+def test_a_trait_without_its_number_says_how_it_is_typed():
+    with pytest.raises(ValueError, match="write interval=2, for example"):
+        traits_of(["power_of_two,interval"])
