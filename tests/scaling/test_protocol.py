@@ -118,5 +118,5 @@ def test_a_gradient_that_is_missing_stays_missing():
 
 def test_an_observation_has_no_truth_value() -> None:
     """`if not found_inf` of one would skip nothing, ever."""
-    with pytest.raises(TypeError, match="neither true nor false: ask whether it .overflowed"):
+    with pytest.raises(TypeError, match="neither true nor false"):
         bool(Observation())
