@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
             )
     from fp16sim.testing.checking import claimed_checks, verdicts
     from fp16sim.testing.factories import expected_of, factory_of, traits_of
-    from fp16sim.testing.report import Report
+    from fp16sim.testing.report import Report, Verdict, rows
     from fp16sim.testing.search import need_hypothesis
 
     try:
@@ -63,11 +63,16 @@ def run(args: argparse.Namespace) -> int:
             found = verdicts(make, traits, expected)
         except ValueError as error:
             raise Misuse(f"--check: {error}") from error
-        columns, kept = max(len(check.name) for check in claimed_checks(traits)), []
-        for verdict in found:
-            kept.append(verdict)
+        columns, kept = max(len(check.name) for check in claimed_checks(traits)), list[Verdict]()
+
+        def each() -> Iterator[Verdict]:
+            for verdict in found:
+                kept.append(verdict)
+                yield verdict
+
+        for row in rows(each(), columns):
             if not args.json:
-                say(verdict.lines(columns) + "\n")
+                say(row + "\n")
         report = Report(tuple(kept))
         if args.json:
             say(

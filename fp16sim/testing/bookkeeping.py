@@ -12,6 +12,7 @@ from fp16sim.testing.calls import Call, Seen, in_words, is_clear, outcome
 from fp16sim.testing.case import Case
 from fp16sim.testing.driver import ONE_GROUP, Array, Driver
 from fp16sim.testing.histories import FINITE, NAN, OVERFLOW, RESTART
+from fp16sim.testing.raised import described
 from fp16sim.testing.walk import ERRORS, Fault, Walk, usable, written
 
 __all__ = ["Books", "OrderFault"]
@@ -112,8 +113,8 @@ class Books:
         self.calls.append(call)
         result, error = _made(call, self.walk.driver, self.case)
         if error is not None and (strict or not is_clear(error)):
-            raise self.fault(f"raised {_described(error)}") from error
-        refusal = _described(error) if error is not None else self._refusal_in(call, result, strict)
+            raise self.fault(f"raised {described(error)}") from error
+        refusal = _briefly(error) if error is not None else self._refusal_in(call, result, strict)
         if call.name == "save and load" and error is None:
             self.walk.driver = result
         before, self._seen = self._seen, self._look(self.walk.driver)
@@ -286,7 +287,7 @@ class Books:
         try:
             return Seen.of(driver)
         except ERRORS as error:
-            raise self.fault(f"the scale or a gradient cannot be read: {_described(error)}") from error
+            raise self.fault(f"the scale or a gradient cannot be read: {described(error)}") from error
 
     def _judge_scales(self) -> None:
         for what, values in (("scale", self._seen.scales), ("factor", self._seen.factors)):
@@ -337,5 +338,5 @@ def _made(call: Call, driver: Driver, case: Case) -> tuple[Any, BaseException | 
         return None, error
 
 
-def _described(error: BaseException) -> str:
+def _briefly(error: BaseException) -> str:
     return f"{type(error).__name__}: {' '.join(str(error).split())}".removesuffix(": ")

@@ -33,11 +33,7 @@ class ScalerCheckError(AssertionError):
     """
 
     def __init__(self, report: Report) -> None:
-        names: dict[str, list[str]] = {}
-        for verdict in report.failures:  # one that hangs or raises at once does so in every check
-            names.setdefault(verdict.what, []).append(verdict.check)
-        lines = [f"{', '.join(checks)}: {what}" for what, checks in names.items()]
-        super().__init__("\n".join([report.summary(), *lines]))
+        super().__init__("\n".join([report.summary(), *report.reasons()]))
         self.report = report
 
 

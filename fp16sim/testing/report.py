@@ -6,15 +6,26 @@ import json
 import shutil
 import textwrap
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 from unittest import SkipTest
 
 from fp16sim.testing.histories import shown
+from fp16sim.testing.raised import described, kind_and_place
 from fp16sim.testing.walk import Fault, Hang, NotApplicable
 
-__all__ = ["EXPECTED", "FAILED", "NOT_APPLICABLE", "PASSED", "UNEXPECTED", "Report", "Verdict", "judged"]
+__all__ = [
+    "EXPECTED",
+    "FAILED",
+    "NOT_APPLICABLE",
+    "PASSED",
+    "UNEXPECTED",
+    "Report",
+    "Verdict",
+    "judged",
+    "rows",
+]
 
 PASSED, FAILED, NOT_APPLICABLE = "passed", "failed", "not applicable"
 EXPECTED, UNEXPECTED = "failed as expected", "passed unexpectedly"
@@ -40,6 +51,8 @@ class Verdict:
         The shortest history found, as :func:`fp16sim.testing.histories.expanded` gives it.
     reason : str
         Why a failure is expected.
+    raised : str
+        The exception that ended it, if one did: its kind, and the file and the line that it comes from.
     """
 
     check: str
@@ -48,6 +61,7 @@ class Verdict:
     what: str = ""
     history: str | None = None
     reason: str = ""
+    raised: str = ""
 
     @property
     def bad(self) -> bool:
@@ -71,15 +85,49 @@ class Verdict:
                                  "o{166}": the scale went from
                                  2^-149 to 0
         """
-        width = shutil.get_terminal_size((100, 24)).columns if width is None else width
+        width = _columns() if width is None else width
         status = self.status.upper() if self.bad else self.status
         number = "" if self.number is None else str(self.number)
         what = self.what + (f" (expected: {self.reason})" if self.status == EXPECTED else "")
         head = f"{status:<{_STATUS}}  {number:>2}  {self.check:<{name}}"
         if len(head) + 2 + len(what) <= width:
             return f"{head}  {what}".rstrip()
-        below = textwrap.wrap(what, max(width - _INDENT, 24), break_long_words=False, break_on_hyphens=False)
-        return "\n".join([head.rstrip(), *(" " * _INDENT + line for line in below)])
+        return "\n".join([head.rstrip(), *_below(what, width)])
+
+
+def _below(text: str, width: int) -> list[str]:
+    lines = textwrap.wrap(text, max(width - _INDENT, 24), break_long_words=False, break_on_hyphens=False)
+    return [" " * _INDENT + line for line in lines]
+
+
+def rows(verdicts: Iterable[Verdict], name: int, width: int | None = None) -> Iterator[str]:
+    """Give what a terminal shows of verdicts as they come; what one exception ended more than once stands at the end.
+
+    Parameters
+    ----------
+    verdicts : iterable of Verdict
+    name : int
+        Columns for the names.
+    width : int, optional
+        Columns in all. Default: those of the terminal.
+    """
+    width = _columns() if width is None else width
+    ended: dict[str, list[Verdict]] = {}
+    for verdict in verdicts:
+        same = ended.setdefault(verdict.raised, []) if verdict.bad and verdict.raised else []
+        same.append(verdict)
+        if len(same) == 1:
+            yield verdict.lines(name, width)
+    for raised, (first, *others) in ended.items():
+        if others:
+            same = raised.partition(": ")[0]  # the text of the error stands above
+            names = ", ".join(verdict.check for verdict in others)
+            lines = _below(f"{len(others)} more as {first.check}, by the same {same}: {names}", width)
+            yield "\n".join([FAILED.upper() + lines[0][len(FAILED) :], *lines[1:]])
+
+
+def _columns() -> int:
+    return shutil.get_terminal_size((100, 24)).columns
 
 
 @dataclass(frozen=True)
@@ -126,7 +174,7 @@ class Report:
         return f"{head}: {', '.join(others)}" if others else head
 
     def table(self, width: int | None = None) -> str:
-        """Give a line for each check, more where what happened is longer than the line.
+        """Give a line for each check, more where what happened is longer than the line; what one exception ended, once.
 
         Parameters
         ----------
@@ -134,7 +182,14 @@ class Report:
             Columns. Default: those of the terminal.
         """
         name = max((len(verdict.check) for verdict in self.verdicts), default=0)
-        return "\n".join(verdict.lines(name, width) for verdict in self.verdicts)
+        return "\n".join(rows(self.verdicts, name, width))
+
+    def reasons(self) -> list[str]:
+        """Give a line for each failure, with the names of the checks that it ended."""
+        names: dict[str, list[Verdict]] = {}
+        for verdict in self.failures:  # one that hangs or raises at once does so in every check
+            names.setdefault(verdict.raised or verdict.what, []).append(verdict)
+        return [f"{', '.join(each.check for each in same)}: {same[0].what}" for same in names.values()]
 
 
 def judged(name: str, number: int | None, examine: Callable[[], Any], expected: str | None = None) -> Verdict:
@@ -149,15 +204,21 @@ def judged(name: str, number: int | None, examine: Callable[[], Any], expected: 
     except (Fault, Hang) as fault:
         status = FAILED if expected is None else EXPECTED
         history = fault.history if isinstance(fault, Fault) else None
-        return Verdict(name, number, status, str(fault), history, expected or "")
+        return Verdict(name, number, status, str(fault), history, expected or "", _raised(fault))
     except SkipTest:  # of a factory whose framework is not installed
         raise
-    except (
-        Exception
-    ) as error:  # a fault of a check is not one of what it checks, and the others go on all the same
-        text = " ".join(str(error).split())
-        return Verdict(name, number, FAILED, f"the check itself raised {type(error).__name__}: {text}")
+    except Exception as error:
+        # a fault of a check is not one of what it checks, and the others go on all the same
+        what, raised = f"the check itself raised {described(error)}", kind_and_place(error)
+        return Verdict(name, number, FAILED, what, raised=raised)
     if expected is not None:
         what = f"it was expected to fail ({expected}): take it out of expected_failures"
         return Verdict(name, number, UNEXPECTED, what, reason=expected)
     return Verdict(name, number, PASSED, note or "")
+
+
+def _raised(fault: BaseException) -> str:
+    cause = fault.__cause__
+    while isinstance(cause, Fault):
+        cause = cause.__cause__
+    return "" if cause is None else kind_and_place(cause)

@@ -13,6 +13,7 @@ import numpy as np
 
 from fp16sim.testing.driver import GRADIENTS, Array, Driver, Floats, Told
 from fp16sim.testing.histories import FINITE, RESTART, shown
+from fp16sim.testing.raised import described
 
 __all__ = [
     "ERRORS",
@@ -260,9 +261,3 @@ def usable(scale: float) -> bool:
     """
     with np.errstate(all="ignore"):
         return scale > 0.0 and math.isfinite(np.float32(scale))
-
-
-def described(error: BaseException) -> str:
-    """Write an error in one line."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,6 +1,7 @@
 """The books of one list of calls: what is right passes, and each rule has a planted fault that it catches."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -54,7 +55,8 @@ def fault_of(make, text, groups=ONE_GROUP, traits=()):
 
 
 def shown(make, text, groups=ONE_GROUP, traits=()):
-    return fault_of(make, text, groups, traits).what.rpartition(": ")[2]
+    what = re.sub(rf" \({re.escape(__file__)}, line \d+\)", "", fault_of(make, text, groups, traits).what)
+    return what.rpartition(": ")[2]
 
 
 IN_ORDER = [

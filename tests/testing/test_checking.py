@@ -168,6 +168,7 @@ def test_json_is_strict_and_histories_read_back():
         "what": "nan",
         "history": None,
         "reason": "known",
+        "raised": "",
     }
 
 
@@ -176,15 +177,19 @@ def test_a_fault_of_a_check_is_a_verdict_and_a_factory_may_raise():
         raise ZeroDivisionError("no\nfault of the scaler")
 
     found = examined(Check("broken", None, broken), Case(torch))
-    assert (found.status, found.what) == (
-        FAILED,
-        "the check itself raised ZeroDivisionError: no fault of the scaler",
+    assert found.status == FAILED
+    assert re.fullmatch(
+        r"the check itself raised ZeroDivisionError: no fault of the scaler \(\S+test_checking.py, line \d+\)",
+        found.what,
     )
     with pytest.raises(ScalerCheckError) as error:
         check_scaler(planted("raises", RuntimeError("no card")))
     first, line = str(error.value).splitlines()
     assert first == f"{len(claimed_checks())} of {len(claimed_checks())} checks failed"
-    assert line.endswith(", changes_nothing_it_is_given: making a scaler raised RuntimeError: no card")
+    assert re.search(
+        r", changes_nothing_it_is_given: making a scaler raised RuntimeError: no card \(\S+, line \d+\)$",
+        line,
+    )
 
 
 class Halving:
@@ -268,3 +273,61 @@ def test_a_single_check_gives_the_fault_alone_and_its_cause():
         dict(scaler_checks())["scale_stays_finite"](planted("raises in update", KeyError("x")))
     assert isinstance(error.value.__cause__, KeyError)
     assert not isinstance(error.value.__cause__, Fault)
+
+
+class Careless(Halving):
+    """One exception, wherever a history overflows."""
+
+    def update(self, observation):
+        if observation.overflowed:
+            self.lower()
+        return type(self)(self.scale * 2), Decision(apply=True, divide_by=self.scale)
+
+    def lower(self):
+        return json.loads("{")
+
+
+def test_an_exception_that_ends_several_checks_is_told_once_with_its_place(few):
+    line = Careless.lower.__code__.co_firstlineno + 1
+    report = Report(tuple(verdicts(Careless)))
+    place = f"JSONDecodeError ({__file__}, line {line})"
+    assert [verdict.raised for verdict in report.verdicts] == [place] * 3
+    first, others = report.table(400).splitlines()
+    assert first.startswith("FAILED                4  scale_stays_finite ")
+    assert first.endswith(f"(char 1) ({__file__}, line {line})")
+    assert others == (
+        f"FAILED                   2 more as scale_stays_finite, by the same {place}: "
+        "scale_stays_above_zero, overflow_never_raises_the_scale"
+    )
+    (reason,) = report.reasons()
+    says = '"o": the scaler raised JSONDecodeError: Expecting property name'
+    assert reason.startswith(f"{', '.join(PICKED)}: {says}")
+    assert report.to_json().count(place) == 3
+
+
+def test_two_exceptions_and_one_that_was_expected_are_told_apart():
+    one, other = "KeyError (a.py, line 1)", "KeyError (a.py, line 2)"
+    given = [
+        ("a", FAILED, one),
+        ("b", FAILED, other),
+        ("c", EXPECTED, one),
+        ("d", FAILED, one),
+        ("e", FAILED, ""),
+    ]
+    report = Report(
+        tuple(Verdict(name, 1, status, name * 3, None, "known", raised) for name, status, raised in given)
+    )
+    assert [line.split()[-1] for line in report.table(200).splitlines()] == [
+        "aaa",
+        "bbb",
+        "known)",
+        "eee",
+        "d",
+    ]
+    assert report.reasons() == ["a, d: aaa", "b: bbb", "e: eee"]
+
+
+def test_an_error_of_the_package_about_what_it_was_given_is_told_once_too(few):
+    report = Report(tuple(verdicts(planted("gives", None))))
+    assert report.table().count("gave None") == 1
+    assert "by the same TypeError: scale_stays_above_zero, overflow_never" in report.table(300)

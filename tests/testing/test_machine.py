@@ -201,7 +201,7 @@ def test_a_reported_fault_is_found_with_few_calls(faulty):
     print(fault)
     assert len(fault.calls) <= calls.count(", ") + 1
     assert fault.what.startswith(", ".join(call.words(groups) for call in fault.calls) + ": ")
-    assert fault.what.endswith(shows)
+    assert shows in fault.what
 
 
 def test_the_example_of_the_documentation_is_found_to_the_letter():

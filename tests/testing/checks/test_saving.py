@@ -149,7 +149,9 @@ def test_a_way_that_raises_when_it_saves():
         def state_dict(self):
             raise RuntimeError("disk full")
 
-    assert str(fault(SAVING, CannotSave)) == "saving raised RuntimeError: disk full"
+    line = CannotSave.state_dict.__code__.co_firstlineno + 1
+    says = f"saving raised RuntimeError: disk full ({__file__}, line {line})"
+    assert str(fault(SAVING, CannotSave)) == says
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_fairseq_divides_by_zero_after_its_own_error(text, shortest):
 )
 def test_planted_ends_are_caught(kind, history, says):
     found = fault(ON, kind)
-    assert (found.history, found.what) == (history, says)
+    assert (found.history, found.what.partition(" (")[0]) == (history, says)
 
 
 @pytest.mark.parametrize(

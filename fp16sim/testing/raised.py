@@ -1,0 +1,54 @@
+"""What an exception of somebody else's code says, and the line that it comes from."""
+
+from __future__ import annotations
+
+import importlib
+import sysconfig
+import traceback
+from pathlib import Path
+
+__all__ = ["described", "kind_and_place", "place_of"]
+
+_PACKAGE = str(Path(__file__).parent.parent / "x")[:-1]
+_IMPORTS = ("<frozen", str(Path(importlib.__file__).parent / "x")[:-1])
+_INSTALLED = tuple(
+    str(Path(sysconfig.get_paths()[kind]) / "x")[:-1] for kind in ("stdlib", "purelib", "platlib")
+)
+
+
+def described(error: BaseException) -> str:
+    """Write an error in one line, with the file and the line that it comes from, unless it is this package's own.
+
+    >>> described(ValueError("two\\n lines")), described(KeyError())
+    ('ValueError: two lines', 'KeyError')
+    """
+    text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
+    what = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    place = place_of(error)
+    return f"{what} ({place})" if place else what
+
+
+def kind_and_place(error: BaseException) -> str:
+    """Write what two errors of the same fault have in common: the place, or the whole text where it is unknown."""
+    place = place_of(error)
+    return f"{type(error).__name__} ({place})" if place else described(error)
+
+
+def place_of(error: BaseException) -> str:
+    """Give file and line of the innermost frame that is the user's; of a library, if none is; empty if none is known.
+
+    Frames of this package and of the import system are left out: an error that the package raises about what it was
+    given has no place.
+    """
+    if isinstance(error, SyntaxError) and error.filename:
+        return f"{error.filename}, line {error.lineno}"
+    frames = [
+        (frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+        if not frame.f_code.co_filename.startswith((_PACKAGE, *_IMPORTS))
+    ]
+    own = [frame for frame in frames if not frame[0].startswith(_INSTALLED)]
+    if not frames:
+        return ""
+    file, line = (own or frames)[-1]
+    return f"{file}, line {line}"

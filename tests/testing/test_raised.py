@@ -1,0 +1,56 @@
+"""Where an error comes from, in the user's own words: a file and a line."""
+
+import json
+
+from fp16sim.scaling import Observation, make
+from fp16sim.testing.raised import described, kind_and_place, place_of
+
+
+def caught(function, *given):
+    try:
+        function(*given)
+    except Exception as error:
+        return error
+    raise AssertionError("nothing was raised")
+
+
+def line(function):
+    return f"{__file__}, line {function.__code__.co_firstlineno + 1}"
+
+
+def fails():
+    raise KeyError("a\nb")
+
+
+def asks_a_library():
+    return json.loads("{")
+
+
+def asks_the_package():
+    return make("torch").update(True)
+
+
+def test_the_innermost_line_of_the_users_is_named():
+    assert place_of(caught(lambda: fails())) == line(fails)
+    assert described(caught(fails)) == f"KeyError: 'a\\nb' ({line(fails)})"
+    assert place_of(caught(asks_a_library)) == line(asks_a_library)
+    assert place_of(caught(asks_the_package)) == line(asks_the_package)
+    assert kind_and_place(caught(fails)) == f"KeyError ({line(fails)})"
+
+
+def test_a_library_is_named_where_nobody_else_is_and_the_package_never():
+    error = caught(json.loads, "{")
+    assert place_of(error) == line(caught).rpartition(" ")[0] + f" {caught.__code__.co_firstlineno + 2}"
+    error = error.with_traceback(error.__traceback__.tb_next)
+    assert "json" in place_of(error)
+    error = caught(make("torch").update, True)
+    error = error.with_traceback(error.__traceback__.tb_next)
+    assert (place_of(error), described(error)) == ("", f"TypeError: {error}")
+    assert kind_and_place(error) == described(error)
+    assert described(KeyError()) == "KeyError"
+    assert make("torch").update(Observation())
+
+
+def test_a_mistake_of_syntax_is_in_the_file_that_has_it():
+    error = caught(compile, "a = (", "mine.py", "exec")
+    assert described(error) == "SyntaxError: '(' was never closed (mine.py, line 1)"
