@@ -105,7 +105,9 @@ def test_expected_failures(capsys):
     words = ("scalers_of_a_user.py:Sinking", "--expect", "scale_stays_above_zero=no floor = no safety")
     assert "(expected: no floor = no safety)" in " ".join(checked(capsys, *words, code=0).out.split())
     words = ("scalers_of_a_user.py:Mine", "--expect", "scale_stays_above_zero=why")
-    assert "PASSED UNEXPECTEDLY   5" in checked(capsys, *words, code=1).out
+    out = checked(capsys, *words, code=1).out
+    assert "PASSED UNEXPECTEDLY   5" in out
+    assert "take it out of --expect" in " ".join(out.split())
 
 
 def test_json_is_one_object_and_nothing_else(capsys):
@@ -138,10 +140,17 @@ def test_one_that_does_not_return_is_condemned(capsys):
         (["scalers_of_a_user:broken"], "raised ZeroDivisionError: division by zero ("),
         (["does_not_import:make"], "does_not_import.py, line 4)"),
         (["json:JSONDecoder"], "a JSONDecoder is no scaler"),
-        (["torch", "--traits", "intervall=2"], "did you mean 'interval'?"),
+        (
+            ["torch", "--traits", "intervall=2"],
+            "--traits: unknown trait 'intervall': did you mean 'interval'?",
+        ),
+        (["torch", "--traits", "interval=-3"], "--traits: trait 'interval=-3': "),
         (["torch", "--traits", "interval=x"], "write a whole number, such as interval=2"),
         (["torch", "--expect", "scale_stays_above_zero"], "write check=reason"),
-        (["torch", "--expect", "scale_stays_above=x"], "did you mean 'scale_stays_above_zero'?"),
+        (
+            ["torch", "--expect", "scale_stays_above=x"],
+            "--expect: unknown check 'scale_stays_above': did",
+        ),
         (["torch", "--expect", "exact_window=x"], "claim the trait 'interval', or take it out"),
         (["torch", "--check", "robust"], "--check stands twice"),
         (["torch", "--window", "3"], "--check torch with --window: the checks choose their histories"),

@@ -47,7 +47,7 @@ def run(args: argparse.Namespace) -> int:
             raise Misuse(
                 f"--check {args.check} with {what}: the checks choose their histories; leave {what} out"
             )
-    from fp16sim.testing.checking import claimed_checks, verdicts
+    from fp16sim.testing.checking import claimed_checks, expected_reasons, verdicts
     from fp16sim.testing.factories import expected_of, factory_of, traits_of
     from fp16sim.testing.report import Report, Verdict, rows
     from fp16sim.testing.search import need_hypothesis
@@ -57,13 +57,15 @@ def run(args: argparse.Namespace) -> int:
     except ImportError as error:
         raise Misuse(str(error)) from error
     with _own_output() as say:
-        try:
-            traits, expected = traits_of(args.traits or ()), expected_of(args.expect or ())
+        with _misuse_of("--traits"):
+            traits = traits_of(args.traits or ())
+        checks = claimed_checks(traits)
+        with _misuse_of("--expect"):
+            expected = expected_reasons(expected_of(args.expect or ()), checks)
+        with _misuse_of("--check"):
             make = factory_of(args.check)
-            found = verdicts(make, traits, expected)
-        except ValueError as error:
-            raise Misuse(f"--check: {error}") from error
-        columns, kept = max(len(check.name) for check in claimed_checks(traits)), list[Verdict]()
+        found = verdicts(make, traits, expected, "--expect")
+        columns, kept = max(len(check.name) for check in checks), list[Verdict]()
 
         def each() -> Iterator[Verdict]:
             for verdict in found:
@@ -84,6 +86,14 @@ def run(args: argparse.Namespace) -> int:
         else:
             say(f"\n{args.check}: {report.summary()}\n")
     return 1 if report.failures else 0
+
+
+@contextmanager
+def _misuse_of(option: str) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise Misuse(f"{option}: {error}") from error
 
 
 @contextmanager

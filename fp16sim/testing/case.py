@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -11,24 +12,14 @@ from functools import cached_property
 from typing import Any
 from unittest import SkipTest
 
-from fp16sim.emulator.formats import nearest_name
 from fp16sim.testing.adapters import adapt
 from fp16sim.testing.driver import ONE_GROUP
 from fp16sim.testing.histories import FINITE, LETTERS, OVERFLOW
+from fp16sim.testing.traits import TRAITS, as_traits
 from fp16sim.testing.walk import ERRORS, Fault, Hang, Walk, described, usable
 
-__all__ = ["MOST_FINITE", "TRAITS", "WITH_A_NUMBER", "Case", "Profile", "as_traits", "case_of"]
+__all__ = ["MOST_FINITE", "TRAITS", "Case", "Profile", "as_traits", "case_of", "need_factory"]
 
-TRAITS: dict[str, str] = {
-    "power_of_two": "scales are powers of two, and scaling changes no bit",
-    "interval": "the number of finite steps in a row after which the scale grows",
-    "hysteresis": "the number of overflows in a row after which the scale is lowered",
-    "groups": "several optimizers, ranks or layers skip together",
-    "rechecks": "what became infinite or NaN after unscaling is not applied",
-    "checked": "an update without a check is refused",
-    "any_order": "calls in any order are right, or refused",
-}
-WITH_A_NUMBER = ("interval", "hysteresis")
 MOST_FINITE = 20_000
 """Finite steps after which a scale that has not grown is taken not to grow at all."""
 _MOST_OVERFLOWS, _UNMOVED = 2500, 200
@@ -173,45 +164,52 @@ class Case:
 _PROFILES: weakref.WeakKeyDictionary[Make, Profile] = weakref.WeakKeyDictionary()
 
 
-def case_of(make: Make, traits: Iterable[Any] | Mapping[str, Any] = ()) -> Case:
-    """Give the case of a factory, or of a :class:`Case` itself."""
+def case_of(make: Make | str | Case, traits: Iterable[Any] | Mapping[str, Any] = ()) -> Case:
+    """Give the case of a factory, of text as for ``fp16sim scalers --check``, or of a :class:`Case` itself.
+
+    Raises
+    ------
+    TypeError
+        If it is no factory, or one that cannot be called without arguments.
+    ValueError
+        On an unknown trait, or text that names no factory.
+    """
     if isinstance(make, Case):
         return make
+    claimed = as_traits(traits)
+    if isinstance(make, str):
+        from fp16sim.testing.factories import factory_of
+
+        make = factory_of(make)
+    need_factory(make)
+    return Case(make, claimed)
+
+
+def need_factory(make: object) -> None:
+    """Refuse what is no function, or class, that can be called without arguments.
+
+    >>> need_factory(lambda scale: None)
+    Traceback (most recent call last):
+        ...
+    TypeError: <lambda> is called without arguments for each new scaler: missing a required argument: 'scale'; pass ...
+    """
     if not callable(make):
         raise TypeError(
             f"a {type(make).__name__} is no factory: pass a function that makes a new scaler each time, such as "
             "lambda: fs.scaling.make('torch')"
         )
-    return Case(make, as_traits(traits))
-
-
-def as_traits(traits: Any) -> dict[str, Any]:
-    """Read traits: names, and mappings of a name to its number.
-
-    >>> as_traits(("power_of_two", {"interval": 2000}))
-    {'power_of_two': True, 'interval': 2000}
-    """
-    found: dict[str, Any] = {}
-    several = (traits,) if isinstance(traits, (str, Mapping)) else traits
-    if not isinstance(several, Iterable):
+    try:
+        signature = inspect.signature(make)
+    except (ValueError, TypeError):  # of a builtin: the call tells
+        return
+    try:
+        signature.bind()
+    except TypeError as error:
+        name = getattr(make, "__name__", type(make).__name__)
         raise TypeError(
-            f"traits={traits!r}: pass names and mappings, such as ['groups', {{'interval': 2000}}]"
-        )
-    for given in several:
-        if not isinstance(given, (str, Mapping)):
-            raise TypeError(f"trait {given!r}: pass a name, or a mapping such as {{'interval': 2000}}")
-        for name, value in given.items() if isinstance(given, Mapping) else ((given, True),):
-            if name not in TRAITS:
-                raise ValueError(f"unknown trait {name!r}: {nearest_name(str(name), list(TRAITS))}")
-            number = isinstance(value, int) and not isinstance(value, bool) and value > 0
-            if name in WITH_A_NUMBER and not number:
-                raise ValueError(
-                    f"trait {name!r}={value!r}: {TRAITS[name]}; pass {{{name!r}: 2}}, for example"
-                )
-            if name not in WITH_A_NUMBER and value is not True:
-                raise ValueError(f"trait {name!r}={value!r}: it is claimed or not; pass {name!r}")
-            found[name] = value
-    return found
+            f"{name} is called without arguments for each new scaler: {error}; pass a function that gives them, such "
+            f"as lambda: {'make' if name == '<lambda>' else name}(...)"
+        ) from None
 
 
 def _can_be_kept(make: Make) -> bool:

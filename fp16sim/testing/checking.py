@@ -50,7 +50,7 @@ def scaler_checks() -> Iterator[tuple[str, Check]]:
 
 
 def check_scaler(
-    make: Make,
+    make: Make | str,
     *,
     traits: Iterable[Any] | Mapping[str, Any] = (),
     expected_failures: Mapping[str, str] | None = None,
@@ -61,10 +61,11 @@ def check_scaler(
     ----------
     make : callable
         Makes a new scaler at each call: an object with `scale` and `update`, or one that looks like a scaler of
-        another framework, see :func:`fp16sim.testing.adapt`.
-    traits : iterable of names and mappings
+        another framework, see :func:`fp16sim.testing.adapt`. Or text, as for ``fp16sim scalers --check``.
+    traits : iterable of names and mappings, or text
         What is claimed beyond the properties that every scaler should have: ``"power_of_two"``,
         ``{"interval": 2000}``, ``{"hysteresis": 2}``, ``"groups"``, ``"rechecks"``, ``"checked"``, ``"any_order"``.
+        Or text, as for ``--traits``: ``"power_of_two,interval=2000"``.
     expected_failures : mapping of check to reason
         Checks that are known to fail. One that passes is an error.
 
@@ -77,7 +78,9 @@ def check_scaler(
     ScalerCheckError
         With all failures, each with the shortest history found.
     ValueError
-        On an unknown trait, or an unknown check in `expected_failures`.
+        On an unknown trait, an unknown check in `expected_failures`, or text that names no factory.
+    TypeError
+        On what is no factory, or cannot be called without arguments.
     ImportError
         Without Hypothesis.
 
@@ -106,16 +109,20 @@ def check_scaler(
 
 
 def verdicts(
-    make: Make,
+    make: Make | str,
     traits: Iterable[Any] | Mapping[str, Any] = (),
     expected_failures: Mapping[str, str] | None = None,
+    expected_in: str = "expected_failures",
 ) -> Iterator[Verdict]:
-    """Give what each check that is claimed finds, one after the other as they end; see :func:`check_scaler`."""
+    """Give what each check that is claimed finds, one after the other as they end; see :func:`check_scaler`.
+
+    `expected_in` is where the user wrote the expected failures, as messages name it.
+    """
     need_hypothesis("check_scaler")
     case = case_of(make, traits)
     checks = claimed_checks(case.traits)
     expected = expected_reasons(expected_failures or {}, checks)
-    return (examined(check, case, expected.get(check.name)) for check in checks)
+    return (examined(check, case, expected.get(check.name), expected_in) for check in checks)
 
 
 def claimed_checks(traits: Iterable[Any] | Mapping[str, Any] = ()) -> tuple[Check, ...]:
@@ -154,6 +161,8 @@ def expected_reasons(given: Mapping[str, str], checks: Sequence[Check]) -> dict[
     return dict(given)
 
 
-def examined(check: Check, case: Case, expected: str | None = None) -> Verdict:
+def examined(
+    check: Check, case: Case, expected: str | None = None, expected_in: str = "expected_failures"
+) -> Verdict:
     """Run one check and say what it found; `expected` is the reason for a failure that is expected."""
-    return judged(check.name, check.number, lambda: check(case), expected)
+    return judged(check.name, check.number, lambda: check(case), expected, expected_in)

@@ -43,7 +43,7 @@ class Told:
     stop: str | None = None
 
 
-def number(value: Any) -> float:
+def number(value: Any, what: str = "scale") -> float:
     """Read a scale as a scaler shows it: a Python number, or a tensor or an array of one element.
 
     Raises
@@ -58,18 +58,18 @@ def number(value: Any) -> float:
     >>> number("8")
     Traceback (most recent call last):
         ...
-    TypeError: it is '8', and a scale is a number
+    TypeError: scale is '8', and not a number
     """
     if isinstance(value, float):
         return float(value)
     if isinstance(value, (str, bytes)) or (
         not hasattr(value, "__float__") and not hasattr(value, "__index__")
     ):
-        raise TypeError(f"it is {repr(value)[:40]}, and a scale is a number")
+        raise TypeError(f"{what} is {repr(value)[:40]}, and not a number")
     try:
         return float(value)
     except OverflowError:
-        raise ValueError(f"it is an integer of {int(value).bit_length()} bits, beyond float64") from None
+        raise ValueError(f"{what} is an integer of {int(value).bit_length()} bits, beyond float64") from None
 
 
 def scaled(gradient: Floats, factor: float, dtype: str = "float32") -> Array:

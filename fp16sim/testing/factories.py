@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import importlib.util
 import os
+import re
 import sys
-import traceback
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
@@ -14,7 +15,9 @@ from typing import Any
 
 from fp16sim.emulator.formats import nearest_name
 from fp16sim.testing.adapters import adapt
-from fp16sim.testing.case import TRAITS, WITH_A_NUMBER, Case, as_traits
+from fp16sim.testing.case import Case
+from fp16sim.testing.raised import described
+from fp16sim.testing.traits import as_traits
 from fp16sim.testing.walk import Fault, Hang
 from fp16sim.testing.watchdog import watched
 
@@ -30,8 +33,9 @@ def factory_of(text: str) -> Callable[[], Any]:
     Parameters
     ----------
     text : str
-        ``package.module:factory`` or ``path/to/file.py:factory``, where the factory is a function without arguments or
-        a class; or a scaler of this package with options, such as ``torch,growth_interval=2``.
+        ``package.module:factory`` or ``path/to/file.py:factory`` (or ``::``, as pytest writes it), where the factory is
+        a function without arguments or a class; or a scaler of this package with options, such as
+        ``torch,growth_interval=2``.
 
     Returns
     -------
@@ -52,9 +56,12 @@ def factory_of(text: str) -> Callable[[], Any]:
     >>> factory_of("torch,init_scale=8")().scale
     8.0
     """
-    place, colon, name = text.strip().rpartition(":")
+    text = text.strip().replace("::", ":")
+    place, colon, name = text.rpartition(":")
+    if not colon and _is_file(text):
+        raise ValueError(f"{text}: name what makes the scaler in it too, such as {text}:{_maker_in(text)}")
     if not colon:
-        return _built_in(text.strip())
+        return _built_in(text)
     if not (place and name):
         raise ValueError(f"{text!r}: write module:factory, such as mine.scalers:make or mine.py:make")
     make: Any = _imported(place)
@@ -76,17 +83,7 @@ def traits_of(texts: Iterable[str]) -> dict[str, Any]:
     >>> traits_of(["power_of_two,interval=2000"])
     {'power_of_two': True, 'interval': 2000}
     """
-    found: dict[str, Any] = {}
-    for part in (part.strip() for text in texts for part in text.split(",")):
-        name, equals, value = (each.strip() for each in part.partition("="))
-        if not part:
-            continue
-        if name in WITH_A_NUMBER and not equals:
-            raise ValueError(f"trait {name!r} needs a number, {TRAITS[name]}: write {name}=2, for example")
-        if equals and not (value.isascii() and value.isdigit()):
-            raise ValueError(f"trait {part!r}: write a whole number, such as {name}=2")
-        found |= as_traits({name: int(value) if equals else True})
-    return found
+    return as_traits(list(texts))
 
 
 def expected_of(texts: Iterable[str]) -> dict[str, str]:
@@ -122,10 +119,9 @@ def _built_in(text: str) -> Callable[[], Any]:
 
 
 def _imported(place: str) -> ModuleType:
-    path = Path(place)
-    is_file = path.suffix == ".py" or len(path.parts) > 1
-    if is_file and not path.is_file():
-        raise ValueError(f"{place}: there is no such file; the current folder is {Path.cwd()}")
+    path, is_file = Path(place).expanduser(), _is_file(place)
+    if is_file:
+        _need_file(place)
     for folder in ([str(path.resolve().parent)] if is_file else []) + [os.getcwd()]:
         if folder not in sys.path:
             sys.path.insert(0, folder)
@@ -140,7 +136,33 @@ def _imported(place: str) -> ModuleType:
                 f"no module {missing!r} in {Path.cwd()} or among what is installed: go to the folder it is in, or "
                 "write the path of its file, such as mine.py:make"
             ) from None
-        raise ValueError(f"importing {place} raised {_where(error)}") from error
+        raise ValueError(f"importing {place} raised {described(error)}") from error
+
+
+def _is_file(place: str) -> bool:
+    path = Path(place)
+    return path.suffix == ".py" or ("," not in place and len(path.parts) > 1)
+
+
+def _need_file(place: str) -> Path:
+    path = Path(place).expanduser()
+    if not path.is_file():
+        raise ValueError(f"{place}: there is no such file; the current folder is {Path.cwd()}")
+    return path
+
+
+def _maker_in(place: str) -> str:
+    """Find what in a file may make a scaler, without running it: a class with scale and update, or the like."""
+    try:
+        body = ast.parse(_need_file(place).read_text(encoding="utf-8")).body
+    except (SyntaxError, UnicodeDecodeError):
+        return "make"
+    classes = [each for each in body if isinstance(each, ast.ClassDef)]
+    scalers = [each for each in classes if {"scale", "update"} <= set(re.findall(r"\w+", ast.unparse(each)))]
+    functions = [each for each in body if isinstance(each, ast.FunctionDef)]
+    defined: list[ast.FunctionDef | ast.ClassDef] = [*functions, *classes, *scalers]
+    names = [each.name for each in defined if not each.name.startswith("_")]
+    return names[-1] if names else "make"
 
 
 def _run(path: Path) -> ModuleType:
@@ -159,9 +181,23 @@ def _attribute(owner: Any, name: str, text: str) -> Any:
     try:
         return getattr(owner, name)
     except AttributeError:
-        valid = [each for each in dir(owner) if not each.startswith("_")]
+        valid = _own_names(owner)
         remedy = nearest_name(name, valid) if valid else "it defines no name"
         raise ValueError(f"{text}: {_named(owner)} has no {name!r}: {remedy}") from None
+
+
+def _own_names(owner: Any) -> list[str]:
+    """Give the public names of a module that it defines itself, of a package or a class all."""
+    names = [each for each in dir(owner) if not each.startswith("_")]
+    if not isinstance(owner, ModuleType) or hasattr(owner, "__path__"):
+        return names
+    return [each for each in names if _is_own(getattr(owner, each), owner.__name__)]
+
+
+def _is_own(value: Any, module: str) -> bool:
+    if isinstance(value, type) or hasattr(value, "__code__"):
+        return bool(value.__module__ == module)
+    return callable(value) and type(value).__module__ in (module, "functools")
 
 
 def _named(owner: Any) -> str:
@@ -175,31 +211,18 @@ def _try(make: Callable[[], Any], text: str) -> None:
         with watched(make):
             made = Case(make).made()
     except Fault as fault:
-        raise ValueError(f"{text} raised {_where(fault.__cause__ or fault)} when it was called") from fault
+        raise ValueError(f"{text} raised {described(fault.__cause__ or fault)} when it was called") from fault
     except Hang:
         raise ValueError(f"{text} does not return when it is called") from None
     _check_adapts(made, text)
 
 
 def _check_adapts(made: Any, text: str) -> None:
+    if made is None:
+        raise ValueError(f"{text} gave None: is a `return` missing?")
     try:
         adapt(made)
     except TypeError as error:
         raise ValueError(f"{text}: {error}") from error
     except Exception:
         return  # a scaler, though a bad one: the checks say so
-
-
-def _where(error: BaseException) -> str:
-    """Write an error with the file and the line that it comes from."""
-    message = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
-    what = f"{type(error).__name__}: {message}" if message else type(error).__name__
-    if isinstance(error, SyntaxError):
-        return f"{what} ({error.filename}, line {error.lineno})"
-    own = [
-        (frame.filename, frame.lineno)
-        for frame in traceback.extract_tb(error.__traceback__)
-        if not frame.filename.startswith("<frozen") and frame.filename not in (__file__, importlib.__file__)
-    ]
-    own = [each for each in own if not each[0].startswith(str(Path(__file__).parent))]
-    return f"{what} ({own[-1][0]}, line {own[-1][1]})" if own else what

@@ -100,7 +100,7 @@ class ScalerMachine(RuleBasedStateMachine):
     @classmethod
     def of(
         cls,
-        make: Make | Case,
+        make: Make | str | Case,
         *,
         groups: tuple[str, ...] = ONE_GROUP,
         traits: Iterable[Any] | Mapping[str, Any] = (),
@@ -112,7 +112,7 @@ class ScalerMachine(RuleBasedStateMachine):
         Parameters
         ----------
         make : callable
-            Makes a new scaler at each call.
+            Makes a new scaler at each call; or text, as for ``fp16sim scalers --check``.
         groups : tuple of str
             Names of the optimizers.
         traits : iterable of names and mappings
@@ -131,7 +131,7 @@ class ScalerMachine(RuleBasedStateMachine):
 
             TestMine = fs.testing.ScalerMachine.of(make_mine, groups=("generator", "critic")).TestCase
         """
-        case = case_of(make, traits)  # type: ignore[arg-type]
+        case = case_of(make, traits)
         machine: Any = type("ScalerMachine", (cls,), {"case": case, "optimizers": groups, "misuse": misuse})
 
         class TestCase(machine.TestCase):  # type: ignore[misc]

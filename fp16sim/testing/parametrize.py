@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from fp16sim.testing.case import Make, as_traits
+from fp16sim.emulator.formats import nearest_name
+from fp16sim.testing.case import Make, as_traits, need_factory
 from fp16sim.testing.checking import claimed_checks, expected_reasons
 from fp16sim.testing.checks import Check
 from fp16sim.testing.factories import factory_of
@@ -24,6 +25,10 @@ class ClaimedCheck:
     ----------
     check : Check
     traits : mapping
+
+    Examples
+    --------
+    A call may claim more: ``check(make, traits=["groups"])``.
     """
 
     check: Check
@@ -34,10 +39,10 @@ class ClaimedCheck:
         """That of the check."""
         return self.check.name
 
-    def __call__(self, make: Make) -> None:
-        """Examine a scaler, see :class:`fp16sim.testing.checks.check.Check`."""
+    def __call__(self, make: Make | str, traits: Iterable[Any] | Mapping[str, Any] = ()) -> None:
+        """Examine a scaler of which `traits` are claimed besides, see :class:`fp16sim.testing.checks.check.Check`."""
         __tracebackhide__ = True
-        self.check(make, self.traits)
+        self.check(make, {**self.traits, **as_traits(traits)})
 
 
 def parametrize_scalers(
@@ -81,6 +86,11 @@ def parametrize_scalers(
     claimed, given = as_traits(traits), dict(expected_failures or {})
     checks, named = claimed_checks(claimed), _named(factories)
     for_all = {name: reason for name, reason in given.items() if name not in named}
+    for name, reasons in for_all.items():
+        if isinstance(reasons, Mapping):
+            raise ValueError(
+                f"expected_failures[{name!r}]: no factory is called {name!r}: {nearest_name(name, list(named))}"
+            )
     parameters = []
     for name, make in named.items():
         expected = expected_reasons({**for_all, **given.get(name, {})}, checks)
@@ -102,10 +112,7 @@ def _named(factories: Any) -> dict[str, Callable[[], Any]]:
     pairs = factories.items() if isinstance(factories, Mapping) else ((None, each) for each in factories)
     for place, (name, given) in enumerate(pairs):
         make = factory_of(given) if isinstance(given, str) else given
-        if not callable(make):
-            raise TypeError(
-                f"a {type(make).__name__} is no factory: pass a function that makes a new scaler each time"
-            )
+        need_factory(make)
         label = name or (given if isinstance(given, str) else getattr(make, "__name__", "<lambda>"))
         label = f"scaler{place}" if label == "<lambda>" else str(label)
         if label in found:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -64,16 +65,24 @@ def pytest_configure(config: pytest.Config) -> None:
         need_hypothesis("--fp16sim-scaler")
     except ImportError as error:
         raise pytest.UsageError(str(error)) from error
-    try:
+    with _usage_of("--fp16sim-traits"):
         claimed = traits_of(traits)
-        checks = claimed_checks(claimed)
+    checks = claimed_checks(claimed)
+    with _usage_of("--fp16sim-expect"):
         reasons = expected_reasons(expected_of(expected), checks)
+    with _usage_of("--fp16sim-scaler"):
         makes = {text: factory_of(text) for text in texts}
-    except ValueError as error:
-        raise pytest.UsageError(f"--fp16sim-scaler: {error}") from error
     config.stash[_ASKED] = [(text, make, claimed, checks, reasons) for text, make in makes.items()]
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
         config.args = []
+
+
+@contextmanager
+def _usage_of(option: str) -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise pytest.UsageError(f"{option}: {error}") from error
 
 
 _ASKED: pytest.StashKey[list[tuple[Any, ...]]] = pytest.StashKey()

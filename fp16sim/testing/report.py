@@ -120,9 +120,9 @@ def rows(verdicts: Iterable[Verdict], name: int, width: int | None = None) -> It
             yield verdict.lines(name, width)
     for raised, (first, *others) in ended.items():
         if others:
-            same = raised.partition(": ")[0]  # the text of the error stands above
+            error = raised.partition(": ")[0]  # its text stands above
             names = ", ".join(verdict.check for verdict in others)
-            lines = _below(f"{len(others)} more as {first.check}, by the same {same}: {names}", width)
+            lines = _below(f"{len(others)} more as {first.check}, by the same {error}: {names}", width)
             yield "\n".join([FAILED.upper() + lines[0][len(FAILED) :], *lines[1:]])
 
 
@@ -192,15 +192,32 @@ class Report:
         return [f"{', '.join(each.check for each in same)}: {same[0].what}" for same in names.values()]
 
 
-def judged(name: str, number: int | None, examine: Callable[[], Any], expected: str | None = None) -> Verdict:
-    """Run one check and say what it found; `expected` is the reason for a failure that is expected.
+def judged(
+    name: str,
+    number: int | None,
+    examine: Callable[[], Any],
+    expected: str | None = None,
+    expected_in: str = "expected_failures",
+) -> Verdict:
+    """Run one check and say what it found.
 
-    What `examine` gives, if anything, is a note for a verdict that passed.
+    Parameters
+    ----------
+    name : str
+    number : int or None
+    examine : callable
+        What it gives, if anything, is a note for a verdict that passed.
+    expected : str, optional
+        The reason for a failure that is expected.
+    expected_in : str
+        Where the user wrote that.
     """
+    remedy = f"it was expected to fail ({expected}): take it out of {expected_in}"
     try:
         note = examine()
     except NotApplicable as reason:
-        return Verdict(name, number, NOT_APPLICABLE, str(reason))
+        what = str(reason) if expected is None else f"{reason}; {remedy}"
+        return Verdict(name, number, NOT_APPLICABLE, what, reason=expected or "")
     except (Fault, Hang) as fault:
         status = FAILED if expected is None else EXPECTED
         history = fault.history if isinstance(fault, Fault) else None
@@ -212,8 +229,7 @@ def judged(name: str, number: int | None, examine: Callable[[], Any], expected: 
         what, raised = f"the check itself raised {described(error)}", kind_and_place(error)
         return Verdict(name, number, FAILED, what, raised=raised)
     if expected is not None:
-        what = f"it was expected to fail ({expected}): take it out of expected_failures"
-        return Verdict(name, number, UNEXPECTED, what, reason=expected)
+        return Verdict(name, number, UNEXPECTED, remedy, reason=expected)
     return Verdict(name, number, PASSED, note or "")
 
 

@@ -162,7 +162,7 @@ class ValueDriver(Driver):
             return
         self._unscaled.add(group)
         if gradient is not None and _moves(decision, group):
-            own = replace(decision, divide_by=number(_of(decision.divide_by, group)))
+            own = replace(decision, divide_by=number(_of(decision.divide_by, group), "divide_by"))
             with np.errstate(all="ignore"):
                 self._gradients[group] = unscale(gradient, own)
 

@@ -235,6 +235,11 @@ def test_claims():
     assert as_traits("groups") == {"groups": True}
     assert as_traits({"interval": 2000, "hysteresis": 2}) == {"interval": 2000, "hysteresis": 2}
     assert as_traits(["power_of_two", {"interval": 5}]) == {"power_of_two": True, "interval": 5}
+    assert as_traits(["power_of_two", "interval=5, groups"]) == {
+        "power_of_two": True,
+        "interval": 5,
+        "groups": True,
+    }
     assert as_traits(()) == {}
 
 
@@ -242,7 +247,7 @@ def test_claims():
     ("given", "message"),
     [
         ("power_of_too", "unknown trait 'power_of_too': did you mean 'power_of_two'"),
-        ("interval", "trait 'interval'=True: the number of finite steps .*pass {'interval': 2}"),
+        ("interval", "trait 'interval' needs a number, the number of finite steps .*: write interval=2"),
         ({"interval": 0}, "trait 'interval'=0"),
         ({"hysteresis": 2.5}, "trait 'hysteresis'=2.5"),
         ({"hysteresis": True}, "trait 'hysteresis'=True"),

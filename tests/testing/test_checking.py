@@ -12,9 +12,11 @@ from fp16sim.testing import (
     NotApplicable,
     Report,
     ScalerCheckError,
+    ScalerMachine,
     Verdict,
     check_scaler,
     checking,
+    parametrize_scalers,
     scaler_checks,
 )
 from fp16sim.testing.case import TRAITS, Case
@@ -115,9 +117,53 @@ def test_a_mistake_is_refused_before_anything_runs(arguments, kind, says):
         check_scaler(make, **arguments)
 
 
-def test_what_is_no_factory_is_refused():
-    with pytest.raises(TypeError, match="is no factory: pass a function that makes a new scaler each time"):
-        check_scaler(torch())
+def needs(size):
+    return torch()
+
+
+@pytest.mark.parametrize(
+    ("make", "kind", "says"),
+    [
+        (torch(), TypeError, "is no factory: pass a function that makes a new scaler each time"),
+        (needs, TypeError, "needs is called without arguments for each new scaler: .* 'size'; pass .* needs"),
+        ("trch", ValueError, "did you mean 'torch'"),
+    ],
+)
+def test_what_is_no_factory_is_refused_alike_everywhere(make, kind, says):
+    for enter in (
+        check_scaler,
+        dict(scaler_checks())["scale_stays_finite"],
+        ScalerMachine.of,
+        lambda make: parametrize_scalers([make]),
+    ):
+        with pytest.raises(kind, match=says):
+            enter(make)
+
+
+@pytest.mark.usefixtures("few")
+def test_a_factory_and_its_traits_may_be_text():
+    report = check_scaler("robust,growth_interval=3", traits="power_of_two")
+    assert statuses(report) == dict.fromkeys((*PICKED, "power"), PASSED)
+
+
+@pytest.mark.usefixtures("few")
+def test_an_expectation_of_a_check_that_says_nothing_is_told():
+    def says_nothing(case):
+        raise NotApplicable("it has none")
+
+    found = examined(Check("nothing", 1, says_nothing), Case(torch), "why", "--expect")
+    assert found.what == "it has none; it was expected to fail (why): take it out of --expect"
+    assert (found.status, found.reason) == (NOT_APPLICABLE, "why")
+
+
+def test_a_scale_to_divide_by_that_is_no_number_is_named():
+    class DividesByNothing(Halving):
+        def update(self, observation):
+            following, decision = super().update(observation)
+            return following, Decision(apply=decision.apply, divide_by=None)
+
+    found = examined(dict(scaler_checks())["applies_only_finite_updates"], Case(DividesByNothing))
+    assert found.what == '".": the scaler raised TypeError: divide_by is None, and not a number'
 
 
 def test_a_check_without_its_trait_does_not_pass():
@@ -231,11 +277,11 @@ def planted(kind, value=None):
 @pytest.mark.parametrize(
     ("kind", "value", "says"),
     [
-        ("scale", None, "the scale cannot be read: TypeError: it is None, and a scale is a number"),
-        ("scale", "8", "the scale cannot be read: TypeError: it is '8', and a scale is a number"),
-        ("scale", 2j, "the scale cannot be read: TypeError: it is 2j, and a scale is a number"),
-        ("scale", 10**400, "the scale cannot be read: ValueError: it is an integer of 1329 bits, beyond float64"),
-        ("scale", [8.0], "the scale cannot be read: TypeError: it is [8.0], and a scale is a number"),
+        ("scale", None, "the scale cannot be read: TypeError: scale is None, and not a number"),
+        ("scale", "8", "the scale cannot be read: TypeError: scale is '8', and not a number"),
+        ("scale", 2j, "the scale cannot be read: TypeError: scale is 2j, and not a number"),
+        ("scale", 10**400, "the scale cannot be read: ValueError: scale is an integer of 1329 bits, beyond float64"),
+        ("scale", [8.0], "the scale cannot be read: TypeError: scale is [8.0], and not a number"),
         ("scale", float("nan"), "the scale is nan"),
         ("scale", float("inf"), "the scale is inf"),
         ("scale", -4.0, "the scale went from 1024 to -4"),

@@ -30,6 +30,9 @@ def make():
 def needs(argument):
     return Halving(argument)
 
+def no_return():
+    Halving()
+
 def raises():
     return Halving(1 / 0)
 
@@ -85,9 +88,28 @@ def test_a_scaler_of_the_package_with_options():
     assert (make().scale, make().growth_interval) == (2.0**-149, 2)
 
 
+def test_two_colons_and_the_home_are_understood(folder, monkeypatch):
+    monkeypatch.setenv("HOME", str(folder / "own"))
+    monkeypatch.setenv("USERPROFILE", str(folder / "own"))
+    assert factory_of("scalers_here.py::make")().scale == 8.0
+    assert factory_of("~/scalers_of_mine.py:Inner.make")().scale == 32.0
+
+
+def test_suggestions_are_what_the_file_defines(folder):
+    with pytest.raises(ValueError, match="use one of") as error:
+        factory_of("scalers_here.py:xyzzy")
+    names = "'Halving', 'Inner', 'hangs', 'make', 'needs', 'no_return', 'raises', 'stops'"
+    assert str(error.value) == f"scalers_here.py:xyzzy: scalers_here.py has no 'xyzzy': use one of {names}"
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
+        ("scalers_here.py", r"scalers_here.py: name what makes the scaler in it too, such as scalers_here.py:Halving"),
+        ("own/scalers_of_mine.py", r"such as own/scalers_of_mine.py:Halving"),
+        ("wrong_scaler.py", r"such as wrong_scaler.py:make"),
+        ("no_such.py", r"no_such.py: there is no such file"),
+        ("scalers_here:no_return", r"scalers_here:no_return gave None: is a `return` missing\?"),
         ("trch", r"'trch' is no scaler of this package: did you mean 'torch'\? .* write module:factory"),
         ("xyzzy", r"'xyzzy' is no scaler of this package: fp16sim scalers lists them; for one"),
         ("torch,window=2", r"unknown option 'window' of scaler 'torch'"),
@@ -102,8 +124,8 @@ def test_a_scaler_of_the_package_with_options():
         ("scalers_here:text", r"a str is no factory: name a function, or a class, that makes a new scaler"),
         ("scalers_here:made", r"a Halving is no factory"),
         ("scalers_here:needs", r"needs raised TypeError: needs\(\) missing 1 required .* when it was called"),
-        ("scalers_here:raises", r"ZeroDivisionError: .*division by zero \(\S*scalers_here.py, line 24\) when"),
-        ("scalers_here:stops", r"stops raised SystemExit: no \(\S*scalers_here.py, line 27\) when"),
+        ("scalers_here:raises", r"ZeroDivisionError: .*division by zero \(\S*scalers_here.py, line 27\) when"),
+        ("scalers_here:stops", r"stops raised SystemExit: no \(\S*scalers_here.py, line 30\) when"),
         ("scalers_here:hangs", r"scalers_here:hangs does not return when it is called"),
         ("beside:START.hex", r"beside:START.hex: a str is no scaler: it needs"),
         ("broken_scaler:make", r"importing broken_scaler raised AttributeError: .* \(\S*broken_scaler.py, line 3\)"),
@@ -137,7 +159,14 @@ def test_traits_and_expectations():
         (traits_of, ["power_of_to"], "unknown trait 'power_of_to': did you mean 'power_of_two'?"),
         (traits_of, ["interval"], "trait 'interval' needs a number"),
         (traits_of, ["interval=two"], "trait 'interval=two': write a whole number, such as interval=2"),
-        (traits_of, ["groups=2"], "trait 'groups'=2: it is claimed or not; pass 'groups'"),
+        (traits_of, ["groups=2"], "trait 'groups=2': it is claimed or not; write groups"),
+        (
+            traits_of,
+            ["interval=-3"],
+            "trait 'interval=-3': it is the number of finite steps in a row after which the "
+            "scale grows, 1 or more; write interval=2",
+        ),
+        (traits_of, ["power_of_two interval=5"], "write a comma between two, power_of_two,interval=5"),
         (expected_of, ["a"], "'a': write check=reason, such as"),
         (expected_of, ["=b"], "'=b': write check=reason, such as"),
         (expected_of, ["a=b", "a=c"], "a is expected to fail twice: keep one reason"),

@@ -136,6 +136,18 @@ def test_a_trait_adds_checks_that_know_of_it():
     ]
 
 
+def test_a_call_may_claim_more():
+    mark = parametrize_scalers([robust], traits=["power_of_two"]).mark
+    check = next(
+        each.values[1] for each in mark.args[1] if each.values[1].name == "makes_a_new_scaler_each_time"
+    )
+    seen = []
+    claimed = parametrize.ClaimedCheck(lambda make, traits: seen.append(traits), check.traits)
+    claimed(robust, traits=["interval=3"])
+    claimed(robust)
+    assert seen == [{"power_of_two": True, "interval": 3}, {"power_of_two": True}]
+
+
 @pytest.mark.parametrize(
     ("arguments", "kind", "says"),
     [
@@ -147,6 +159,11 @@ def test_a_trait_adds_checks_that_know_of_it():
         ([["trch"]], ValueError, "did you mean 'torch'?"),
         ([[robust], ["power_of_too"]], ValueError, "did you mean 'power_of_two'?"),
         ([[robust], [], {"scale_stays_finit": "x"}], ValueError, "did you mean 'scale_stays_finite'?"),
+        (
+            [[robust], [], {"b": {"scale_stays_finite": "x"}}],
+            ValueError,
+            "no factory is called 'b': use one of",
+        ),
         ([[robust], [], {"robust": {"scale_stays_finite": ""}}], ValueError, "say why in words"),
     ],
 )

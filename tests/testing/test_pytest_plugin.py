@@ -113,7 +113,10 @@ def test_an_expected_failure_that_passes_is_an_error(run):
     [
         (["--fp16sim-scaler", "trch"], "did you mean 'torch'?"),
         (["--fp16sim-scaler", "mine:instance"], "mine:instance: a Mine is no factory"),
-        (["--fp16sim-scaler", "torch", "--fp16sim-traits", "intervall=2"], "did you mean 'interval'?"),
+        (
+            ["--fp16sim-scaler", "torch", "--fp16sim-traits", "intervall=2"],
+            "--fp16sim-traits: unknown trait 'intervall': did",
+        ),
         (["--fp16sim-scaler", "torch", "--fp16sim-expect", "x"], "write check=reason"),
         (["--fp16sim-traits", "groups"], "without --fp16sim-scaler FACTORY"),
     ],

@@ -20,6 +20,15 @@ from fp16sim.testing.values import ValueDriver
 __all__ = ["Chain", "adapt"]
 
 _DRIVERS = (TorchDriver, JmpDriver, FlaxDriver, KerasDriver, DeepSpeedDriver)
+_OWN = "this package's"
+_FORMS = {
+    _OWN: ("scale", "update"),
+    "torch's": ("scale", "step", "update"),
+    "jmp's": ("scale", "unscale", "adjust"),
+    "flax's": ("scale", "value_and_grad"),
+    "Keras 3's": ("scale_loss", "apply", "inner_optimizer"),
+    "DeepSpeed's": ("cur_scale", "update_scale"),
+}
 _ACCEPTED = (
     "`scale` and `update(observation)`; or, as in torch, methods `scale`, `step` and `update`; as in jmp, `scale`, "
     "`unscale` and `adjust`; as in flax, `scale` and `value_and_grad`; as in Keras 3, `scale_loss`, `apply` and "
@@ -86,4 +95,31 @@ def adapt(scaler: Any, groups: tuple[str, ...] = ONE_GROUP) -> Driver:
     for driver in _DRIVERS:
         if driver.drives(scaler):
             return driver(scaler, groups)
-    raise TypeError(f"a {kind} is no scaler: it needs {_ACCEPTED}")
+    raise TypeError(_refusal(scaler))
+
+
+def _refusal(scaler: Any) -> str:
+    """Say what an object lacks of the form that it is nearest to, or all forms if it is near none."""
+    if scaler is None:
+        return "None is no scaler: is a `return` missing in what makes it?"
+    kind = type(scaler).__name__
+    method = callable(getattr(scaler, "scale", None))
+    has = {
+        form: [
+            name for name in names if hasattr(scaler, name) and (name != "scale" or method == (form != _OWN))
+        ]
+        for form, names in _FORMS.items()
+    }
+    near = max(_FORMS, key=lambda form: len(has[form]) / len(_FORMS[form]))
+    if not has[near]:
+        return f"a {kind} is no scaler: it needs {_ACCEPTED}"
+    lacks = [name for name in _FORMS[near] if name not in has[near]]
+    if not lacks:
+        return f"a {kind} is no scaler: it looks like {near}, and not all of {_listed(has[near])} are methods"
+    what = ", a number" if near == _OWN and lacks == ["scale"] else ""
+    return f"a {kind} is no scaler: it looks like {near}, with {_listed(has[near])}, and lacks {_listed(lacks)}{what}"
+
+
+def _listed(names: list[str]) -> str:
+    quoted = [f"`{name}`" for name in names]
+    return " and ".join(filter(None, [", ".join(quoted[:-1]), quoted[-1]]))

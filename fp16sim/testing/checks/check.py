@@ -39,13 +39,13 @@ class Check:
         """What the property is, in a line."""
         return (self.examine.__doc__ or "").splitlines()[0]
 
-    def __call__(self, make: Make | Case, traits: Iterable[Any] | Mapping[str, Any] = ()) -> None:
+    def __call__(self, make: Make | str | Case, traits: Iterable[Any] | Mapping[str, Any] = ()) -> None:
         """Examine a scaler.
 
         Parameters
         ----------
         make : callable
-            Makes a new scaler at each call.
+            Makes a new scaler at each call; or text, as for ``fp16sim scalers --check``.
         traits : iterable or mapping
             What is claimed of it, see :data:`fp16sim.testing.case.TRAITS`.
 
@@ -58,7 +58,7 @@ class Check:
         """
         __tracebackhide__ = True  # pytest shows the test that called, and the message
         need_hypothesis(f"the check {self.name}")
-        case = case_of(make, traits)  # type: ignore[arg-type]
+        case = case_of(make, traits)
         if self.trait is not None and self.trait not in case.traits:
             raise NotApplicable(f"the trait {self.trait!r} is not claimed")
         found: Fault

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from typing import Any
@@ -42,6 +43,27 @@ def test_a_driver_is_chosen_by_what_an_object_looks_like(scaler: Any, driver: st
 def test_what_is_no_scaler_is_refused(scaler: Any, message: str) -> None:
     with pytest.raises(TypeError, match=message):
         adapt(scaler)
+
+
+@pytest.mark.parametrize(
+    ("members", "says"),
+    [
+        ({"update": print}, "it looks like this package's, with `update`, and lacks `scale`, a number"),
+        ({"scale": 8.0}, "it looks like this package's, with `scale`, and lacks `update`"),
+        ({"scale": print, "update": print}, "it looks like torch's, with `scale` and `update`, and lacks `step`"),
+        ({"scale": print, "unscale": print}, "it looks like jmp's, with `scale` and `unscale`, and lacks `adjust`"),
+        ({"cur_scale": 8.0}, "it looks like DeepSpeed's, with `cur_scale`, and lacks `update_scale`"),
+        ({"scale": print, "value_and_grad": 3}, "it looks like flax's, and not all of `scale` and"),
+    ],
+)  # fmt: skip
+def test_what_is_nearly_one_is_told_what_it_lacks(members: dict[str, Any], says: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(f"a Nearly is no scaler: {says}")):
+        adapt(type("Nearly", (), members)())
+
+
+def test_nothing_is_no_scaler() -> None:
+    with pytest.raises(TypeError, match="None is no scaler: is a `return` missing"):
+        adapt(None)
 
 
 def test_a_disabled_scaler_is_refused() -> None:
