@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 
 import pytest
 
@@ -96,6 +97,84 @@ def test_a_long_history_is_shown_by_its_changes(capsys: pytest.CaptureFixture[st
     assert "\ntorch  65536  1: 32768  21: 65536  41: 2^17\n" in text
 
 
+OWN = """
+from fp16sim.scaling import Decision
+
+
+class Quarter:
+    def __init__(self, scale=8.0):
+        self.scale = scale
+
+    def update(self, observation):
+        print("a scaler that talks")
+        return Quarter(self.scale * (0.25 if observation.overflowed else 2)), Decision(True, self.scale)
+
+
+class InPlace:
+    scale = 1024
+
+    def update(self, observation):
+        self.scale //= 2
+        return self, Decision(True, self.scale)
+
+
+class Raises(Quarter):
+    def update(self, observation):
+        return self.nothing
+
+
+class TorchLike:
+    def scale(self, loss): ...
+    def step(self, optimizer): ...
+    def update(self): ...
+"""
+
+
+@pytest.fixture
+def own(tmp_path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "dont_write_bytecode", True)
+    (tmp_path / "own_to_trace.py").write_text(OWN)
+    yield tmp_path / "own_to_trace.py"
+    sys.modules.pop("fp16sim_checks_own_to_trace", None)
+
+
+def test_ones_own_beside_others(own, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [
+        word for name in ("Quarter", ":InPlace", "Raises") for word in ("--scaler", f"own_to_trace.py:{name}")
+    ]
+    assert main(["scalers", "oo.", *words, "--scaler", "torch"]) == 0
+    captured = capsys.readouterr()
+    assert captured.out.splitlines()[2:] == [
+        "                                     o      o      .",
+        "own_to_trace.py:Quarter       8      2   2^-1      1",
+        "own_to_trace.py::InPlace   1024    512    256    128",
+        "torch                     65536  32768  16384  16384",
+        "",
+        "own_to_trace.py:Quarter: applies step 1, though it is not finite",
+        "own_to_trace.py::InPlace: step 1 multiplies by 1024 and divides by 512",
+        "own_to_trace.py::InPlace: applies step 1, though it is not finite",
+        "own_to_trace.py:Raises: no trace, it raised AttributeError: 'Raises' object has no attribute 'nothing' "
+        f"({own}, line 24)",
+    ]
+    assert set(captured.err.splitlines()) == {"a scaler that talks"}
+    assert main(["scalers", "oo.", *words[:2], "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)["scalers"][0]
+    assert (data["name"], data["after"], data["options"]) == ("own_to_trace.py:Quarter", [2.0, 0.5, 1.0], {})
+    assert main(["scalers", *words[:2]]) == 0
+    assert capsys.readouterr().out.startswith("own_to_trace.py:Quarter\n    no options\n")
+
+
+def test_what_is_no_value_is_not_traced(own, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scalers", "oo.", "--scaler", "own_to_trace.py:TorchLike"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(
+        "fp16sim: --scaler: own_to_trace.py:TorchLike: a TorchLike cannot be traced, only an object"
+    )
+    assert line.endswith("fp16sim scalers --check own_to_trace.py:TorchLike tests it")
+
+
 @pytest.mark.parametrize("suffix", ["png", "svg"])
 def test_the_picture(suffix: str, tmp_path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
@@ -123,6 +202,8 @@ def test_the_picture(suffix: str, tmp_path, capsys: pytest.CaptureFixture[str]) 
         (["oo", "--plot", "no/such/a.png"], "is no folder; make it first (mkdir -p no/such)"),
         (["oo", "--scaler", "delayed", "--plot", "a.png"], "none of delayed has one scale to draw"),
         (["oo", "--plt", "a.png"], "did you mean '--plot'?"),
+        (["o|."], "'|' in a history: a restart cannot be traced"),
+        (["oo", "--scaler", "no_such.py:make"], "--scaler: no_such.py: there is no such file"),
     ],
 )
 def test_misuse_is_one_line_and_exit_code_2(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 import textwrap
-from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Mapping, Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass, fields, is_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +42,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--scaler",
         action="append",
         metavar="NAME[,KEY=VALUE...]",
-        help="show this one; repeat it for more (default: all)",
+        help="show this one, or one of your own, such as mine.py:MyScaler; repeat it for more (default: all)",
     )
     parser.add_argument("--plot", metavar="FILE", help="also draw the traces, as .png or .svg")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -49,12 +51,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True)
 class Row:
-    """One scaler on the history; without a simulation, `says` why."""
+    """One scaler on the history, and the scale that it starts with; without a simulation, `says` why."""
 
     label: str
     scaler: Any
     simulation: Simulation | None
     says: str = ""
+    start: float = math.nan
 
     def after(self) -> list[float | None]:
         """Give the scale after each step; None after a stop."""
@@ -76,10 +79,7 @@ def run(args: argparse.Namespace) -> int:
             f"--window {args.window}: it counts finite steps; choose 1 or more, or try what one scaler makes of it: "
             f"--scaler torch,growth_interval={args.window}"
         )
-    try:
-        scalers = _scalers(args.scaler, args.window)
-    except ValueError as error:
-        raise Misuse(str(error)) from error
+    scalers = _scalers(args.scaler, args.window)
     if args.history is None:
         if args.plot is not None:
             raise Misuse(
@@ -88,6 +88,10 @@ def run(args: argparse.Namespace) -> int:
         write_out(_listed_as_json(scalers) if args.json else _listed(scalers))
         return 0
     history = _expanded(args.history.strip())
+    if "|" in history:
+        raise Misuse(
+            "'|' in a history: a restart cannot be traced; leave it out, or see what --check says of it"
+        )
     wrong = sorted(set(history) - set(".on"))
     if wrong or not history:
         what = f"{wrong[0]!r} in a history" if wrong else "an empty history"
@@ -113,25 +117,54 @@ def _expanded(text: str) -> str:
 
 def _scalers(texts: Sequence[str] | None, window: int | None) -> dict[str, Any]:
     """Make the scalers that were asked for, by what the table calls them."""
-    from fp16sim.scaling.registry import names, parse
+    from fp16sim.scaling.registry import names
+    from fp16sim.testing.factories import names_own
 
     found = {}
     for text in names() if texts is None else texts:
-        label = ",".join(part.strip() for part in text.split(","))
-        scaler = parse(label)
-        option = type(scaler).window
-        given = [part.partition("=")[0].strip() for part in label.split(",")[1:]]
-        if window is not None and option is not None and option not in given:
-            scaler = parse(f"{label},{option}={window}")
-        found[label] = scaler
+        own = names_own(text)
+        label = text.strip() if own else ",".join(part.strip() for part in text.split(","))
+        try:
+            found[label] = _own(label) if own else _built_in(label, window)
+        except ValueError as error:
+            raise Misuse(f"--scaler: {error}" if own else str(error)) from error
     return found
 
 
+def _built_in(label: str, window: int | None) -> Any:
+    from fp16sim.scaling.registry import parse
+
+    scaler = parse(label)
+    option = type(scaler).window
+    given = [part.partition("=")[0].strip() for part in label.split(",")[1:]]
+    return (
+        scaler if window is None or option is None or option in given else parse(f"{label},{option}={window}")
+    )
+
+
+def _own(text: str) -> Any:
+    """Make a scaler of the user's, which prints elsewhere than the table."""
+    from fp16sim.scaling.protocol import Scaler
+    from fp16sim.testing.factories import factory_of
+
+    with redirect_stdout(sys.stderr):
+        scaler = factory_of(text)()
+    if not isinstance(scaler, Scaler) or callable(scaler.scale):
+        raise ValueError(
+            f"{text}: a {type(scaler).__name__} cannot be traced, only an object with `scale`, a number, and "
+            f"`update(observation)`; fp16sim scalers --check {text} tests it"
+        )
+    return scaler
+
+
 def _options(scaler: Any) -> dict[str, Any]:
-    """Give the options of a scaler and their values."""
-    return {
-        field.name: getattr(scaler, field.name) for field in fields(scaler) if field.name in scaler.options
-    }
+    """Give the options of a scaler and their values; one of the user's own has none that are known as such."""
+    known = getattr(scaler, "options", ())
+    return {field: getattr(scaler, field) for field in _fields(scaler) if field in known}
+
+
+def _fields(scaler: Any) -> list[str]:
+    return [field.name for field in fields(scaler)] if is_dataclass(scaler) else []
 
 
 def _summary(scaler: Any) -> str:
@@ -148,7 +181,7 @@ def _listed(scalers: dict[str, Any]) -> str:
 
     lines = []
     for label, scaler in scalers.items():
-        lines.append(f"{label}: {_summary(scaler)}")
+        lines.append(f"{label}: {_summary(scaler)}".removesuffix(": "))
         options = ", ".join(f"{key}={shown(value)}" for key, value in _options(scaler).items())
         lines += textwrap.wrap(options or "no options", 110, initial_indent="    ", subsequent_indent="    ")
     lines += ["", 'What they do on a history: fp16sim scalers "oo...o." --window 2']
@@ -163,7 +196,9 @@ def _listed_as_json(scalers: dict[str, Any]) -> str:
             "name": label,
             "summary": _summary(scaler),
             "options": {key: plain(value) for key, value in _options(scaler).items()},
-            **{role: getattr(type(scaler), role) for role in ("initial", "window", "growth", "backoff")},
+            **{
+                role: getattr(type(scaler), role, None) for role in ("initial", "window", "growth", "backoff")
+            },
         }
         for label, scaler in scalers.items()
     ]
@@ -173,13 +208,19 @@ def _listed_as_json(scalers: dict[str, Any]) -> str:
 def _row(label: str, scaler: Any, history: str) -> Row:
     from fp16sim.scaling.protocol import Scaler
     from fp16sim.scaling.simulate import simulate
+    from fp16sim.testing.driver import number
+    from fp16sim.testing.raised import described
 
-    if hasattr(scaler, "scale_for") or not isinstance(scaler, Scaler) or not isinstance(scaler.scale, float):
+    if hasattr(scaler, "scale_for") or not isinstance(scaler, Scaler) or isinstance(scaler.scale, Mapping):
         return Row(label, scaler, None, "it has a scale for each layer or tensor")
     try:
-        return Row(label, scaler, simulate(scaler, history, trace=True, method="objects"))
-    except ValueError as error:
-        return Row(label, scaler, None, str(error))
+        start = number(scaler.scale)  # before it takes a step, which may change it
+        with redirect_stdout(sys.stderr):
+            found = simulate(scaler, history, trace=True, method="objects")
+    except Exception as error:
+        built_in = type(scaler).__module__.startswith("fp16sim.")
+        return Row(label, scaler, None, str(error) if built_in else f"it raised {described(error)}")
+    return Row(label, scaler, found, start=start)
 
 
 def _table(found: Sequence[Row], history: str, window: int | None) -> str:
@@ -193,7 +234,7 @@ def _table(found: Sequence[Row], history: str, window: int | None) -> str:
     if len(history) <= MOST_COLUMNS:
         cells = [
             ["", "", *history],
-            *([row.label, *map(_short, (row.scaler.scale, *row.after()))] for row in shown),
+            *([row.label, *map(_short, (row.start, *row.after()))] for row in shown),
         ]
         widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
         for line in cells:
@@ -224,7 +265,7 @@ def _short(scale: float | None) -> str:
 
 def _changes(row: Row) -> str:
     """Write the initial scale, and each other one with the step after which it holds, counted from 1."""
-    before, parts = row.scaler.scale, [_short(row.scaler.scale)]
+    before, parts = row.start, [_short(row.start)]
     for step, scale in enumerate(row.after(), 1):
         if scale is not None and scale != before:
             parts.append(f"{step}: {_short(scale)}")
@@ -294,7 +335,7 @@ def _draw(found: Sequence[Row], history: str, window: int | None, path: Path) ->
     from fp16sim.training.files import write_atomically
 
     curves = {
-        row.label: [row.scaler.scale, *(math.nan if scale is None else scale for scale in row.after())]
+        row.label: [row.start, *(math.nan if scale is None else scale for scale in row.after())]
         for row in found
         if row.simulation is not None
     }

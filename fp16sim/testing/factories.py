@@ -21,7 +21,7 @@ from fp16sim.testing.traits import as_traits
 from fp16sim.testing.walk import Fault, Hang
 from fp16sim.testing.watchdog import watched
 
-__all__ = ["expected_of", "factory_of", "traits_of"]
+__all__ = ["expected_of", "factory_of", "names_own", "traits_of"]
 
 _PREFIX = "fp16sim_checks_"
 """Of the names of modules that are files."""
@@ -137,6 +137,15 @@ def _imported(place: str) -> ModuleType:
                 "write the path of its file, such as mine.py:make"
             ) from None
         raise ValueError(f"importing {place} raised {described(error)}") from error
+
+
+def names_own(text: str) -> bool:
+    """Whether a text names a scaler of the user's, and none of this package.
+
+    >>> names_own("mine.py:make"), names_own("mine.py"), names_own("torch,growth_interval=2")
+    (True, True, False)
+    """
+    return ":" in text or _is_file(text.strip())
 
 
 def _is_file(place: str) -> bool:
