@@ -95,7 +95,8 @@ class TorchLike:
         else:
             self._tracker += 1
             if self._tracker == self._interval:
-                grown = F(np.float64(self._scale) * 2.0)
+                with np.errstate(over="ignore"):  # torch warns of no overflow
+                    grown = F(np.float64(self._scale) * 2.0)
                 self._scale, self._tracker = grown if np.isfinite(grown) else self._scale, 0
         self._states = defaultdict(dict)
 

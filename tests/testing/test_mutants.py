@@ -273,6 +273,18 @@ class NeedsAGradient(RobustScaler):
 
 
 @dataclass(frozen=True)
+class WaitsAStep(RobustScaler):
+    """The first finite step after an overflow is skipped."""
+
+    waiting: bool = False
+
+    def update(self, observation: Any) -> Any:
+        following, decision = super().update(observation)
+        apply = decision.apply and not self.waiting
+        return replace(following, waiting=observation.overflowed), replace(decision, apply=apply)
+
+
+@dataclass(frozen=True)
 class CleansUp(RobustScaler):
     """Whoever observes also clips, in place."""
 
@@ -310,6 +322,7 @@ MUTANTS: dict[type[RobustScaler], str] = {
     TakesZeroForTrouble: "zero_gradients_are_finite",
     NeedsAGradient: "no_gradients_are_no_event",
     CleansUp: "changes_nothing_it_is_given",
+    WaitsAStep: "finite_steps_are_applied",
 }
 
 

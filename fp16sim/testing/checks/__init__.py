@@ -2,6 +2,7 @@
 
 from fp16sim.testing.checks import (
     any_order,
+    applied,
     bounds,
     clamps,
     groups,
@@ -31,6 +32,7 @@ _MODULES = (
     stops,
     transparency,
     windows,
+    applied,  # it has no number, and comes after those that were here before
 )
 
 CHECKS: tuple[Check, ...] = tuple(

@@ -68,12 +68,17 @@ def _agree(case: Case, walk: Walk, letters: dict[str, str], joint: Joint) -> Non
         )
     if applied and overflowed:
         raise walk.fault(f"{_named(overflowed)} overflowed, and the steps of all groups were applied")
-    if skipped and not overflowed and case.walk().take(FINITE).applied is not None:
+    if skipped and not overflowed and _applies_with_one_group(case, walk.history):
         raise walk.fault("no group overflowed, and the step was skipped, which with one group is applied")
     for group, update in applied.items():
         given = joint.given[group]
         assert given is not None  # it has a letter
         _unscaled_by_its_own(walk, group, _divisor(given, update), joint)
+
+
+def _applies_with_one_group(case: Case, history: str) -> bool:
+    told = case.walk().tell_all(history)
+    return told is not None and told.applied
 
 
 def _unscaled_by_its_own(walk: Walk, group: str, divisor: float, joint: Joint) -> None:

@@ -37,7 +37,7 @@ def no_gradients_are_no_event(case: Case) -> None:
         walk, twin = case.walk(), case.walk()
         if not _both_at(walk, twin, history):
             return
-        before, usual = walk.scale(), twin.tell(FINITE)
+        before, usual = walk.scale(), twin.take(FINITE)
         try:
             with walk.calling(FINITE) as driver:
                 driver.zero_grad()

@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from fp16sim.scaling.protocol import checked_update, observe
 from fp16sim.testing.case import MOST_FINITE, Case
+from fp16sim.testing.checks.applied import moderate
 from fp16sim.testing.checks.check import Check
 from fp16sim.testing.checks.edges import edges
 from fp16sim.testing.driver import GRADIENTS, PEAK, Array, Refusal
@@ -47,7 +48,6 @@ _LONG = (FINITE + OVERFLOW) * 1100
 _TOLERANCE = 2.0**-20
 """The scaled gradient, the reciprocal of the scale and their product are rounded to float32, each by 2^-24 relative at
 most; where the scale itself is a longer number, that is one more. Four of these are 2^-22."""
-_SHAPES = np.array([1.0, -1.6180339887498949])
 
 
 def applies_only_finite_updates(case: Case) -> None:
@@ -198,7 +198,6 @@ def unscales_by_the_scale_that_scaled(case: Case) -> None:
     """The update is the true gradient: what multiplied the loss is what the gradient is divided by.
 
     Looked at where gradients and updates are far from overflow and underflow; up to 2^-20 of the gradient is rounding.
-    A finite step that is skipped there has no such update.
     """
 
     def examine(history: str) -> None:
@@ -230,32 +229,15 @@ def _true_on_the_way_up(case: Case) -> None:
 
 def _true_one(walk: Walk) -> str | None:
     """Take a finite step, and give the reason to stop if there is one."""
-    outcome = walk.take(FINITE, _moderate)
+    outcome = walk.take(FINITE, moderate)
     _need_the_true_one(walk, outcome)
     return outcome.stop
 
 
-def _moderate(factor: float) -> Floats:
-    """Give gradients on the other side of 1 from what they are after scaling: both fit float32, as do their squares."""
-    exponent = math.frexp(factor)[1] if usable(factor) else 0
-    return _SHAPES * math.ldexp(1.0, -(exponent // 2))
-
-
 def _need_the_true_one(walk: Walk, outcome: Outcome) -> None:
-    if not _is_judged(outcome.given):
+    if outcome.applied is None or not _is_judged(outcome.given) or not _is_judged(outcome.applied):
         return
-    true = _moderate(outcome.factor)
-    if outcome.applied is None:
-        if usable(1.0 / outcome.factor):
-            scale = written(outcome.factor)
-            if outcome.stop:
-                raise walk.fault(f"training stops on a finite step at the scale {scale}: {outcome.stop}")
-            raise walk.fault(
-                f"a gradient of {true[0]:g} times the scale {scale} is finite, and the step was skipped"
-            )
-        return
-    if not _is_judged(outcome.applied):
-        return
+    true = moderate(outcome.factor)
     share = outcome.applied.astype(np.float64) / true
     worst = float(share[int(np.argmax(np.abs(share - 1.0)))])
     if abs(worst - 1.0) > _TOLERANCE:

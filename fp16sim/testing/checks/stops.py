@@ -41,7 +41,7 @@ def goes_on_after_a_stop(case: Case) -> None:
 
     def examine(history: str) -> None:
         nonlocal seen
-        walk, reason = case.walk(), None
+        walk, reason, first = case.walk(), None, 0
         for letter in history:
             before = walk.scale()
             told = walk.tell(letter)
@@ -54,9 +54,11 @@ def goes_on_after_a_stop(case: Case) -> None:
                 raise walk.fault(f"the scaler crashed{after}: {stop}")
             if stop and reason is not None and letter == FINITE:
                 raise walk.fault(f"training stops on a finite step{after}: {stop}")
-            if reason is not None and letter == FINITE and not told.applied and _works(before):
+            skipped = reason is not None and letter == FINITE and not told.applied and _works(before)
+            if skipped and _applied_without(case, walk.history, first):
                 raise walk.fault("a finite step is skipped, after a stop")
-            reason = reason or stop
+            if stop and reason is None:
+                reason, first = stop, len(walk.letters)
             if reason is not None and not usable(walk.scale()):
                 raise walk.fault(f"the scale is {written(walk.scale())}, after a stop")
 
@@ -72,6 +74,12 @@ def goes_on_after_a_stop(case: Case) -> None:
     search(case.histories(), examine, max(8, case.examples // 2))
     if not seen:
         raise NotApplicable("it never stops at a usable scale")
+
+
+def _applied_without(case: Case, history: str, stopped: int) -> bool:
+    """Whether the last of the finite steps at the end is applied where they come right before the step that stopped."""
+    told = case.walk().tell_all(history[: stopped - 1] + history[len(history.rstrip(FINITE)) :])
+    return told is not None and told.applied
 
 
 def _works(scale: float) -> bool:
