@@ -135,3 +135,26 @@ def test_a_count_that_overflows_do_not_reset_is_left_to_another_check():
 
 def test_a_scale_without_bounds_has_no_clamp():
     says_nothing(CLAMP, lambda: scaling.parse("keras3"), "no floor")
+
+
+class FollowsTheGradients(Clamped):
+    """As OpenSeq2Seq's paper does: the highest scale is where the mean of the logarithms came by."""
+
+    def went_well(self):
+        return replace(
+            self, scale=min(self.scale * 2.0, 64.0) if self.clean % 2 else 48.0, clean=self.clean + 1
+        )
+
+
+class Decays(Clamped):
+    """Falls on finite steps, and jumps back; it starts at its highest scale."""
+
+    scale: float = 4096.0
+
+    def went_well(self):
+        return replace(self, scale=self.scale * 0.875 if self.scale > 64.0 else 4096.0)
+
+
+@pytest.mark.parametrize("kind", [FollowsTheGradients, Decays])
+def test_a_scale_that_falls_on_finite_steps_has_no_top(kind):
+    passes(CLAMP, kind)
