@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from fp16sim.emulator.formats import nearest_name
@@ -165,4 +166,5 @@ def examined(
     check: Check, case: Case, expected: str | None = None, expected_in: str = "expected_failures"
 ) -> Verdict:
     """Run one check and say what it found; `expected` is the reason for a failure that is expected."""
-    return judged(check.name, check.number, lambda: check(case), expected, expected_in)
+    verdict = judged(check.name, check.number, lambda: check(case), expected, expected_in)
+    return replace(verdict, says=check.says)

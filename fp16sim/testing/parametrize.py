@@ -17,7 +17,7 @@ from fp16sim.testing.walk import Fault
 __all__ = ["ClaimedCheck", "parametrize_scalers"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class ClaimedCheck:
     """A check, and what is claimed of the scalers that it is called with.
 
@@ -33,6 +33,12 @@ class ClaimedCheck:
 
     check: Check
     traits: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "__doc__", self.check.__doc__)
+
+    def __repr__(self) -> str:
+        return self.name
 
     @property
     def name(self) -> str:

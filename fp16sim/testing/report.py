@@ -53,6 +53,8 @@ class Verdict:
         Why a failure is expected.
     raised : str
         The exception that ended it, if one did: its kind, and the file and the line that it comes from.
+    says : str
+        The property, in a sentence.
     """
 
     check: str
@@ -62,6 +64,7 @@ class Verdict:
     history: str | None = None
     reason: str = ""
     raised: str = ""
+    says: str = ""
 
     @property
     def bad(self) -> bool:
@@ -69,7 +72,7 @@ class Verdict:
         return self.status in (FAILED, UNEXPECTED)
 
     def lines(self, name: int = 0, width: int | None = None) -> str:
-        """Give what a terminal shows: the status, the number, the name, and what happened.
+        """Give what a terminal shows: the status, the number, the name, what happened, and the rule that it breaks.
 
         Parameters
         ----------
@@ -90,9 +93,11 @@ class Verdict:
         number = "" if self.number is None else str(self.number)
         what = self.what + (f" (expected: {self.reason})" if self.status == EXPECTED else "")
         head = f"{status:<{_STATUS}}  {number:>2}  {self.check:<{name}}"
+        broken = self.status == FAILED and self.says and not self.raised  # an exception tells of no rule
+        rule = _below(f"rule: {self.says}", width) if broken else []
         if len(head) + 2 + len(what) <= width:
-            return f"{head}  {what}".rstrip()
-        return "\n".join([head.rstrip(), *_below(what, width)])
+            return "\n".join([f"{head}  {what}".rstrip(), *rule])
+        return "\n".join([head.rstrip(), *_below(what, width), *rule])
 
 
 def _below(text: str, width: int) -> list[str]:
@@ -170,7 +175,8 @@ class Report:
         ]
         if counts[UNEXPECTED]:
             others.insert(0, f"{counts[UNEXPECTED]} of them by passing unexpectedly")
-        head = f"{bad} of {all_of_them} checks failed" if bad else f"no failure in {all_of_them} checks"
+        checks = f"{all_of_them} check{'s' * (all_of_them != 1)}"
+        head = f"{bad} of {checks} failed" if bad else f"no failure in {checks}"
         return f"{head}: {', '.join(others)}" if others else head
 
     def table(self, width: int | None = None) -> str:

@@ -1,6 +1,7 @@
 """check_scaler: what it runs, what it reports, and that nothing a scaler does ends it."""
 
 import json
+import pydoc
 import re
 
 import pytest
@@ -215,7 +216,30 @@ def test_json_is_strict_and_histories_read_back():
         "history": None,
         "reason": "known",
         "raised": "",
+        "says": "",
     }
+
+
+def test_what_a_check_means_is_told_where_it_failed_and_by_help():
+    check = dict(scaler_checks())["scale_stays_finite"]
+    shown = pydoc.render_doc(check, renderer=pydoc.plaintext)
+    assert " ".join(check.__doc__.split()) in " ".join(shown.split())
+    assert check.__doc__.startswith("The scale never becomes infinite, in float32, or NaN.\n\n")
+    assert check.says == "The scale never becomes infinite, in float32, or NaN."
+    assert repr(check) == "scale_stays_finite"
+    interval = dict(scaler_checks())["exact_window"]
+    assert interval.__doc__.endswith("\n\nOf scalers with the trait 'interval'.")
+    passed, failed = (
+        examined(check, Case(make)) for make in (torch, lambda: scaling.make("torch", init_scale=2.0**128))
+    )
+    assert passed.lines(0, 300) == "passed                4  scale_stays_finite"
+    assert failed.lines(0, 300).splitlines()[1:] == [" " * 25 + f"rule: {check.says}"]
+    raised = examined(check, Case(planted("raises in update", KeyError("x"))))
+    assert "rule" not in raised.lines()
+    assert failed.lines(0, 60).splitlines()[-2:] == [
+        " " * 25 + "rule: The scale never becomes",
+        " " * 25 + "infinite, in float32, or NaN.",
+    ]
 
 
 def test_a_fault_of_a_check_is_a_verdict_and_a_factory_may_raise():
@@ -233,7 +257,7 @@ def test_a_fault_of_a_check_is_a_verdict_and_a_factory_may_raise():
     first, line = str(error.value).splitlines()
     assert first == f"{len(claimed_checks())} of {len(claimed_checks())} checks failed"
     assert re.search(
-        r", changes_nothing_it_is_given: making a scaler raised RuntimeError: no card \(\S+, line \d+\)$",
+        rf", {claimed_checks()[-1].name}: making a scaler raised RuntimeError: no card \(\S+, line \d+\)$",
         line,
     )
 

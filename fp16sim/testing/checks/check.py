@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -14,9 +15,9 @@ from fp16sim.testing.watchdog import shortest_hang, watched
 __all__ = ["Check"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Check:
-    """A property of loss scalers as a test of one.
+    """A property of loss scalers as a test of one; ``help`` of one says what the property is.
 
     Attributes
     ----------
@@ -34,10 +35,17 @@ class Check:
     examine: Callable[[Case], None]
     trait: str | None = None
 
+    def __post_init__(self) -> None:
+        trait = f"\n\nOf scalers with the trait {self.trait!r}." if self.trait else ""
+        object.__setattr__(self, "__doc__", inspect.cleandoc(self.examine.__doc__ or "") + trait)
+
+    def __repr__(self) -> str:
+        return self.name
+
     @property
     def says(self) -> str:
         """What the property is, in a line."""
-        return (self.examine.__doc__ or "").splitlines()[0]
+        return (self.examine.__doc__ or "").partition("\n")[0]
 
     def __call__(self, make: Make | str | Case, traits: Iterable[Any] | Mapping[str, Any] = ()) -> None:
         """Examine a scaler.
