@@ -111,6 +111,20 @@ def test_expected_failures(capsys):
     assert "take it out of --expect" in " ".join(out.split())
 
 
+def test_only_what_is_asked_for_runs(capsys):
+    words = ("scalers_of_a_user:Sinking", "--expect", "scale_stays_above_zero=no floor")
+    out = checked(capsys, *words, "--only", "overflow_never_raises_the_scale", code=0).out
+    assert out.splitlines() == [
+        "passed                7  overflow_never_raises_the_scale",
+        "",
+        "scalers_of_a_user:Sinking: no failure in 1 check: 1 passed",
+    ]
+    both = ("--only", PICKED[1], "--only", PICKED[0])
+    for only in (both, ("--only", ", ".join(PICKED))):
+        data = json.loads(checked(capsys, *words, *only, "--json", code=0).out)
+        assert [each["check"] for each in data["checks"]] == [*PICKED]
+
+
 def test_json_is_one_object_and_nothing_else(capsys):
     captured = checked(capsys, "scalers_of_a_user:Sinking", "--json", "--traits", "interval=2", code=1)
     data = json.loads(captured.out)
@@ -154,6 +168,11 @@ def test_one_that_does_not_return_is_condemned(capsys):
             "--expect: unknown check 'scale_stays_above': did",
         ),
         (["torch", "--expect", "exact_window=x"], "claim the trait 'interval', or take it out"),
+        (["torch", "--only", "scale_stays_above"], "--only: unknown check 'scale_stays_above': did you mean"),
+        (
+            ["torch", "--only", "exact_window"],
+            "--only: exact_window does not run: claim the trait 'interval'",
+        ),
         (["torch", "--check", "robust"], "--check stands twice"),
         (["torch", "--window", "3"], "--check torch with --window: the checks choose their histories"),
         (["torch", "oo..."], "with a history: the checks choose their histories"),

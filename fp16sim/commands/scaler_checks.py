@@ -37,6 +37,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="CHECK=REASON",
         help="a check that is known to fail; it is an error if it passes. Repeat it for more",
     )
+    group.add_argument(
+        "--only",
+        action="append",
+        metavar="CHECK",
+        help="run this check alone; repeat it for more (default: all)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -47,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
             raise Misuse(
                 f"--check {args.check} with {what}: the checks choose their histories; leave {what} out"
             )
-    from fp16sim.testing.checking import claimed_checks, expected_reasons, verdicts
+    from fp16sim.testing.checking import chosen_checks, claimed_checks, expected_reasons, verdicts
     from fp16sim.testing.factories import expected_of, factory_of, traits_of
     from fp16sim.testing.report import Report, Verdict, rows
     from fp16sim.testing.search import need_hypothesis
@@ -62,9 +68,16 @@ def run(args: argparse.Namespace) -> int:
         checks = claimed_checks(traits)
         with _misuse_of("--expect"):
             expected = expected_reasons(expected_of(args.expect or ()), checks)
+        with _misuse_of("--only"):
+            only = (
+                None
+                if args.only is None
+                else [part.strip() for text in args.only for part in text.split(",")]
+            )
+            checks = chosen_checks(only, checks)
         with _misuse_of("--check"):
             make = factory_of(args.check)
-        found = verdicts(make, traits, expected, "--expect")
+        found = verdicts(make, traits, expected, only, "--expect")
         columns, kept = max(len(check.name) for check in checks), list[Verdict]()
 
         def each() -> Iterator[Verdict]:

@@ -72,8 +72,8 @@ def run(args: argparse.Namespace) -> int:
     """Print the list, or the table of traces, or what the checks say."""
     if args.check is not None:
         return scaler_checks.run(args)
-    if args.traits or args.expect:
-        raise Misuse("--traits or --expect without --check FACTORY: say which scaler to test")
+    if args.traits or args.expect or args.only:
+        raise Misuse("--traits, --expect or --only without --check FACTORY: say which scaler to test")
     if args.window is not None and args.window < 1:
         raise Misuse(
             f"--window {args.window}: it counts finite steps; choose 1 or more, or try what one scaler makes of it: "

@@ -17,6 +17,7 @@ __all__ = [
     "ScalerCheckError",
     "Verdict",
     "check_scaler",
+    "chosen_checks",
     "claimed_checks",
     "examined",
     "expected_reasons",
@@ -55,6 +56,7 @@ def check_scaler(
     *,
     traits: Iterable[Any] | Mapping[str, Any] = (),
     expected_failures: Mapping[str, str] | None = None,
+    only: Iterable[str] | str | None = None,
 ) -> Report:
     """Test a loss scaler against the properties of a good one.
 
@@ -69,6 +71,8 @@ def check_scaler(
         Or text, as for ``--traits``: ``"power_of_two,interval=2000"``.
     expected_failures : mapping of check to reason
         Checks that are known to fail. One that passes is an error.
+    only : iterable of str, or str, optional
+        The names of the checks that run. Default: all that apply.
 
     Returns
     -------
@@ -79,7 +83,7 @@ def check_scaler(
     ScalerCheckError
         With all failures, each with the shortest history found.
     ValueError
-        On an unknown trait, an unknown check in `expected_failures`, or text that names no factory.
+        On an unknown trait, an unknown check in `expected_failures` or `only`, or text that names no factory.
     TypeError
         On what is no factory, or cannot be called without arguments.
     ImportError
@@ -103,7 +107,7 @@ def check_scaler(
     ['"o": the scale rose from 0.25 to 1 on an overflow']
     """
     __tracebackhide__ = True
-    report = Report(tuple(verdicts(make, traits, expected_failures)))
+    report = Report(tuple(verdicts(make, traits, expected_failures, only)))
     if report.failures:
         raise ScalerCheckError(report)
     return report
@@ -113,6 +117,7 @@ def verdicts(
     make: Make | str,
     traits: Iterable[Any] | Mapping[str, Any] = (),
     expected_failures: Mapping[str, str] | None = None,
+    only: Iterable[str] | str | None = None,
     expected_in: str = "expected_failures",
 ) -> Iterator[Verdict]:
     """Give what each check that is claimed finds, one after the other as they end; see :func:`check_scaler`.
@@ -123,7 +128,8 @@ def verdicts(
     case = case_of(make, traits)
     checks = claimed_checks(case.traits)
     expected = expected_reasons(expected_failures or {}, checks)
-    return (examined(check, case, expected.get(check.name), expected_in) for check in checks)
+    chosen = chosen_checks(only, checks)
+    return (examined(check, case, expected.get(check.name), expected_in) for check in chosen)
 
 
 def claimed_checks(traits: Iterable[Any] | Mapping[str, Any] = ()) -> tuple[Check, ...]:
@@ -134,6 +140,33 @@ def claimed_checks(traits: Iterable[Any] | Mapping[str, Any] = ()) -> tuple[Chec
     """
     claimed = as_traits(traits)
     return tuple(check for check in CHECKS if check.trait is None or check.trait in claimed)
+
+
+def chosen_checks(only: Iterable[str] | str | None, checks: Sequence[Check]) -> tuple[Check, ...]:
+    """Give those of the checks whose names are asked for, in their order; all if `only` is None.
+
+    Raises
+    ------
+    ValueError
+        On an unknown check, one whose trait is not claimed, or no name at all.
+    """
+    if only is None:
+        return tuple(checks)
+    names = [only] if isinstance(only, str) else list(only)
+    if not names:
+        raise ValueError("no check is asked for: name one, or leave it out to run all")
+    for name in names:
+        check = _known(name)
+        if check not in checks:
+            raise ValueError(f"{name} does not run: claim the trait {check.trait!r}")
+    return tuple(check for check in checks if check.name in names)
+
+
+def _known(name: object) -> Check:
+    valid = {check.name: check for check in CHECKS}
+    if name not in valid:
+        raise ValueError(f"unknown check {name!r}: {nearest_name(str(name), list(valid))}")
+    return valid[str(name)]
 
 
 def expected_reasons(given: Mapping[str, str], checks: Sequence[Check]) -> dict[str, str]:
@@ -149,13 +182,11 @@ def expected_reasons(given: Mapping[str, str], checks: Sequence[Check]) -> dict[
             f"expected_failures is a {type(given).__name__}: pass a mapping of check to reason, such as "
             "{'scale_stays_above_zero': 'issue 12'}"
         )
-    valid = {check.name: check for check in CHECKS}
     for name, reason in given.items():
-        if name not in valid:
-            raise ValueError(f"unknown check {name!r}: {nearest_name(str(name), list(valid))}")
-        if valid[name] not in checks:
+        check = _known(name)
+        if check not in checks:
             raise ValueError(
-                f"{name} is expected to fail and does not run: claim the trait {valid[name].trait!r}, or take it out"
+                f"{name} is expected to fail and does not run: claim the trait {check.trait!r}, or take it out"
             )
         if not isinstance(reason, str) or not reason.strip():
             raise ValueError(f"{name} is expected to fail for the reason {reason!r}: say why in words")

@@ -69,6 +69,17 @@ def test_a_trait_adds_its_checks():
 
 
 @pytest.mark.usefixtures("few")
+def test_only_what_is_asked_for_runs_in_the_usual_order():
+    known = {"scale_stays_above_zero": "no floor"}
+    report = check_scaler(torch, only=PICKED[:1], expected_failures=known)
+    assert statuses(report) == {PICKED[0]: PASSED}
+    assert report.summary() == "no failure in 1 check: 1 passed"
+    report = check_scaler(torch, only=[PICKED[2], PICKED[1], PICKED[2]], expected_failures=known)
+    assert statuses(report) == {PICKED[1]: EXPECTED, PICKED[2]: PASSED}
+    assert list(statuses(check_scaler(torch, only=PICKED[2]))) == [PICKED[2]]
+
+
+@pytest.mark.usefixtures("few")
 def test_all_failures_come_in_one_error():
     with pytest.raises(ScalerCheckError) as error:
         check_scaler(torch)
@@ -107,6 +118,9 @@ def test_an_expected_failure_is_fine_and_one_that_passes_is_an_error():
         ({"expected_failures": {"power": "x"}}, ValueError, "claim the trait 'power_of_two', or take it out"),
         ({"expected_failures": {"scale_stays_finite": ""}}, ValueError, "for the reason '': say why in words"),
         ({"expected_failures": ["scale_stays_finite"]}, TypeError, "expected_failures is a list: pass a mapping"),
+        ({"only": ["scale_stay_finite"]}, ValueError, "did you mean 'scale_stays_finite'?"),
+        ({"only": "power"}, ValueError, "power does not run: claim the trait 'power_of_two'"),
+        ({"only": []}, ValueError, "no check is asked for"),
         ({"traits": ["power_of_tow"]}, ValueError, "unknown trait 'power_of_tow': did you mean 'power_of_two'?"),
     ],
 )  # fmt: skip
@@ -229,9 +243,7 @@ def test_what_a_check_means_is_told_where_it_failed_and_by_help():
     assert repr(check) == "scale_stays_finite"
     interval = dict(scaler_checks())["exact_window"]
     assert interval.__doc__.endswith("\n\nOf scalers with the trait 'interval'.")
-    passed, failed = (
-        examined(check, Case(make)) for make in (torch, lambda: scaling.make("torch", init_scale=2.0**128))
-    )
+    passed, failed = (examined(check, Case(make)) for make in (Halving, lambda: Halving(float("nan"))))
     assert passed.lines(0, 300) == "passed                4  scale_stays_finite"
     assert failed.lines(0, 300).splitlines()[1:] == [" " * 25 + f"rule: {check.says}"]
     raised = examined(check, Case(planted("raises in update", KeyError("x"))))
