@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from math import prod
 from typing import Any, NamedTuple
@@ -10,9 +11,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from fp16sim.emulator.convolution_geometry import Geometry
-from fp16sim.testing.backend import inputs, words
+from fp16sim.testing.backend import inputs, smaller, words
 from fp16sim.testing.backend.check import BackendCheck, Group
-from fp16sim.testing.backend.datapaths import Drawing, Route, routes
+from fp16sim.testing.backend.datapaths import Drawing, Route, route_moves, routes
 from fp16sim.testing.backend.trial import DEFINITION, BackendCase, Call, Seen, tried
 
 __all__ = ["CHECKS", "KINDS"]
@@ -76,7 +77,47 @@ def _convolution(route_of: Drawing, draw: inputs.Draw) -> Convolution:
 def _groups(which: str, case: BackendCase) -> Iterator[Group]:
     for name, route_of, _ in routes(case):
         strategy = inputs.composed(partial(_convolution, route_of))
-        yield Group(name, strategy, partial(_convolved, case, which))
+        yield Group(name, strategy, partial(_convolved, case, which), moves=_moves)
+
+
+def _moves(drawn: Convolution) -> Iterator[smaller.Move]:
+    one = smaller.sizes(1)
+    yield from smaller.in_field("images", one)
+    axes = range(len(drawn.geometry.size))
+    yield from smaller.in_field("geometry", [partial(_without_axis, axis) for axis in axes])
+    for place in range(2):
+        yield from smaller.in_field("channels", smaller.at(place, one))
+    yield from smaller.in_field("geometry", smaller.in_field("groups", one))
+    for axis in axes:
+        for pads in ((0, 0), (1, 0), (0, 1)):
+            padding = smaller.at(axis, [partial(_less_padding, pads)])
+            yield from smaller.in_field("geometry", smaller.in_field("padding", padding))
+        for field in ("stride", "dilation", "kernel", "size"):
+            yield from smaller.in_field("geometry", smaller.in_field(field, smaller.at(axis, one)))
+    yield from smaller.in_field("route", route_moves(drawn.route))
+    for place, numbers in enumerate(drawn.numbers):
+        pieces = [partial(_fewer, piece) for piece in smaller.cuts(len(numbers))]
+        moves: list[smaller.Move] = [*pieces, *smaller.lists(drawn.route.fmt, len(numbers))]
+        yield from smaller.in_field("numbers", smaller.at(place, moves))
+
+
+def _without_axis(axis: int, geometry: Geometry) -> Geometry | None:
+    if not axis < len(geometry.size) > 1:
+        return None
+    names = ("size", "kernel", "stride", "dilation", "padding")
+    every = {name: getattr(geometry, name) for name in names}
+    kept: dict[str, Any] = {name: (*each[:axis], *each[axis + 1 :]) for name, each in every.items()}
+    return replace(geometry, **kept)
+
+
+def _less_padding(pads: tuple[int, int], given: tuple[int, int]) -> tuple[int, int] | None:
+    return pads if sum(pads) < sum(given) else None
+
+
+def _fewer(piece: tuple[int, int], numbers: list[int]) -> list[int] | None:
+    start, end = piece
+    left = [*numbers[:start], *numbers[end:]]
+    return left if left and start < len(numbers) else None
 
 
 def _convolved(case: BackendCase, which: str, drawn: Convolution) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any, NamedTuple
 
@@ -10,9 +11,12 @@ from fp16sim.emulator.datapath import DATAPATHS, Datapath
 from fp16sim.emulator.formats import Format, bfloat16, binary16, binary32, binary64
 from fp16sim.testing.backend import words
 from fp16sim.testing.backend.inputs import Draw, chosen
+from fp16sim.testing.backend.smaller import Move, in_field, sizes, to
 from fp16sim.testing.backend.trial import BackendCase
 
-__all__ = ["Drawing", "Route", "drawn", "routes"]
+__all__ = ["Drawing", "Route", "drawn", "route_moves", "routes"]
+
+_DRAWN = "drawn"
 
 
 class Route(NamedTuple):
@@ -75,7 +79,7 @@ def _accumulators(fmt: Format) -> tuple[Format, ...]:
 
 def _possible(**fields: Any) -> Datapath | None:
     try:
-        return Datapath("drawn", **fields)
+        return Datapath(_DRAWN, **fields)
     except ValueError:
         return None
 
@@ -109,4 +113,34 @@ def _core(fmt: Format, draw: Draw) -> Datapath:
         "nan_bits": (None, accumulator.nan_bits),
     }
     fields = {name: draw(chosen(some)) for name, some in choices.items()}
-    return Datapath("drawn", accumulator, inputs=(fmt,), **fields)
+    return Datapath(_DRAWN, accumulator, inputs=(fmt,), **fields)
+
+
+_PLAINER: tuple[dict[str, Any], ...] = (
+    {"compensated": False},
+    {"order": "sequential", "block": 1, "splits": 1},
+    {"products": None},
+    {"block_rounding": "nearest_even"},
+    {"zero_exponent": None},
+    {"keep_negative_zero": False},
+    {"normalized_accumulator": False},
+    {"nan_bits": None},
+)
+"""What makes a drawn datapath simpler; the accumulator's format stays, in which start values are."""
+
+
+def route_moves(route: Route) -> Iterator[Move]:
+    """Give what makes a route simpler: the first of its formats for results; what a drawn datapath can do without."""
+    yield from in_field("out_format", [to(_results(route.path, route.fmt)[0])])
+    if route.path.name == _DRAWN:
+        yield from in_field("path", [partial(_plainer, fields) for fields in _PLAINER])
+        yield from in_field("path", in_field("block", sizes(1)))
+        yield from in_field("path", in_field("splits", sizes(1)))
+
+
+def _plainer(fields: dict[str, Any], path: Datapath) -> Datapath | None:
+    try:
+        plainer = replace(path, **fields)
+    except ValueError:
+        return None
+    return None if plainer == path else plainer

@@ -21,8 +21,10 @@ __all__ = [
     "chosen",
     "composed",
     "encodings",
+    "far",
     "integers",
     "keys",
+    "one",
     "partners",
     "resolved",
     "simple",
@@ -241,7 +243,21 @@ def _hash(stream: int, index: int) -> int:
     return random_bits(key_of(stream), index)
 
 
+def one(fmt: Format) -> int:
+    """Give the encoding of 1."""
+    return fmt.bias << fmt.fraction_bits
+
+
 def simple(fmt: Format, index: int) -> int:
     """Give a number near one, the same for the same index."""
-    table = _style(fmt, "moderate")
+    return _picked(fmt, "moderate", index)
+
+
+def far(fmt: Format, index: int) -> int:
+    """Give a number of any exponent, the same for the same index."""
+    return _picked(fmt, "swamping", index)
+
+
+def _picked(fmt: Format, style: str, index: int) -> int:
+    table = _style(fmt, style)
     return table[_hash(7, index) % len(table)]

@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from fp16sim.testing.backend import inputs, words
+from fp16sim.emulator.backends.base import Outcome
+from fp16sim.testing.backend import inputs, smaller, words
 from fp16sim.testing.backend.check import BackendCheck, Group
-from fp16sim.testing.backend.datapaths import Drawing, Route, routes
+from fp16sim.testing.backend.datapaths import Drawing, Route, route_moves, routes
 from fp16sim.testing.backend.trial import DEFINITION, BackendCase, Call, Seen, tried
-from fp16sim.testing.backend.vectors import LAYOUTS, LENGTHS, Vectors, laid, vectors
+from fp16sim.testing.backend.vectors import (
+    LAYOUTS,
+    LENGTHS,
+    WALKED,
+    Vectors,
+    element_moves,
+    laid,
+    lengths,
+    regular,
+    side_moves,
+    vectors,
+    without,
+)
 
 __all__ = ["CHECKS"]
 
 Array = npt.NDArray[Any]
 _LARGE = (65, 67, 19)
+_SIDES = (3, 37)
+"""Of a product whose number of terms is walked through: vectors of 4 to 32 columns, and a rest of 1 or 5."""
+_TERMS = 2
+"""Of one whose sides are walked through."""
 
 
 class Matrices(NamedTuple):
@@ -47,34 +64,74 @@ def _matrices(route_of: Drawing, draw: inputs.Draw) -> Matrices:
 def _groups(case: BackendCase) -> Iterator[Group]:
     for name, route_of, simplest in routes(case):
         strategy = inputs.composed(partial(_matrices, route_of))
-        fixed = () if case.is_plain("matmul") else (partial(_large, case, simplest),)
-        yield Group(name, strategy, partial(_product, case), fixed=fixed)
+        walk = tuple if case.is_plain("matmul") else partial(_walk, simplest)
+        yield Group(name, strategy, partial(_product, case), walk=walk, moves=_moves)
 
 
-def _large(case: BackendCase, route: Route) -> None:
-    """Examine a product that is large enough to be divided."""
-    m, n, k = _LARGE
-    numbers = [inputs.simple(route.fmt, i) for i in range(6 * k)]
-    rows = [numbers[i * k : (i + 1) * k] for i in range(6)]
-    left, right = Vectors(rows[:3], m), Vectors(rows[3:], n)
-    _product(case, Matrices(route, left, right, None, 1, ("contiguous", "contiguous")), quick=True)
+def _walk(route: Route) -> Iterator[Matrices]:
+    """Give products of every number of terms, rows and columns, and one that is large enough to be divided."""
+    for k in lengths(route.path):
+        yield _regular(route, *_SIDES, k, (2 if k < 18 else 1, 1))
+    for layout in LAYOUTS[1:]:
+        for layouts in ((layout, "contiguous"), ("contiguous", layout)):
+            yield _regular(route, *_SIDES, _TERMS, (2, 2))._replace(layouts=layouts)
+    one, minus = inputs.one(route.fmt), route.fmt.sign_bit
+    start = [route.path.start_format.sign_bit, inputs.one(route.path.start_format)]
+    # A start of -0 shows where all products are -0 too.
+    yield Matrices(route, Vectors([[minus]], 2), Vectors([[one]], 1), start, 1, ("contiguous", "contiguous"))
+    for m, n in zip(WALKED, reversed(WALKED), strict=True):
+        yield _regular(route, m, n, _TERMS, (2, 2))
+    yield _regular(route, *_LARGE, (2, 2))
 
 
-def _product(case: BackendCase, drawn: Matrices, quick: bool = False) -> None:
+def _regular(route: Route, m: int, n: int, k: int, numbers: tuple[int, int]) -> Matrices:
+    left, right = (
+        regular(route.fmt, k, number, places, stream)
+        for number, places, stream in zip(numbers, (m, n), (0, 2), strict=True)
+    )
+    return Matrices(route, left, right, None, 1, ("contiguous", "contiguous"))
+
+
+def _moves(drawn: Matrices) -> Iterator[smaller.Move]:
+    yield from smaller.in_field("batch", smaller.sizes(1))
+    for place in range(2):
+        yield from smaller.in_field("layouts", smaller.at(place, [smaller.to("contiguous")]))
+    yield lambda given: None if given.start is None else given._replace(start=None)
+    for side in ("left", "right"):
+        yield from smaller.in_field(side, side_moves(getattr(drawn, side)))
+    for piece in smaller.cuts(len(drawn.left.rows[0])):
+        yield partial(_shorter, piece)
+    yield from smaller.in_field("route", route_moves(drawn.route))
+    for side in ("left", "right"):
+        yield from smaller.in_field(side, element_moves(getattr(drawn, side), drawn.route.fmt))
+    if drawn.start is not None:
+        yield from smaller.in_field("start", smaller.lists(drawn.route.path.start_format, len(drawn.start)))
+
+
+def _shorter(piece: tuple[int, int], drawn: Matrices) -> Matrices | None:
+    left, right = without(piece, drawn.left), without(piece, drawn.right)
+    return None if left is None or right is None else drawn._replace(left=left, right=right)
+
+
+@lru_cache(256)
+def _defined(route: Route, left: tuple[int, ...], right: tuple[int, ...], start: int | None) -> Outcome:
+    fmt, path, out_format = route
+    c = None if start is None else np.full((1, 1, 1), start, path.start_format.uint)
+    a, b = np.array(left, fmt.uint).reshape(1, 1, -1), np.array(right, fmt.uint).reshape(1, -1, 1)
+    return DEFINITION.matmul(a, b, c, fmt, path, out_format, "counts")
+
+
+def _product(case: BackendCase, drawn: Matrices) -> None:
     (fmt, path, out_format), start = drawn.route, drawn.start
     a, b = drawn.left.array(fmt), drawn.right.array(fmt)
-    terms = a.shape[1]
     rows, columns = drawn.left.turns(), drawn.right.turns()
     # Element (b, i, j) starts at number (b + i + j) % 2 of those drawn.
     places = np.add.outer(np.arange(drawn.batch), np.add.outer(rows, columns)) % 2
-    some = range(1 if start is None else 2)
+    some: list[Any] = [None] if start is None else start
     bits = np.zeros((len(some), len(a), len(b)), out_format.uint)
     counts = np.zeros((*bits.shape, 7), np.int64)
     for s, i, j in np.ndindex(bits.shape):
-        c = None if start is None else np.full((1, 1, 1), start[s], path.start_format.uint)
-        outcome = DEFINITION.matmul(
-            a[i].reshape(1, 1, terms), b[j].reshape(1, terms, 1), c, fmt, path, out_format, "counts"
-        )
+        outcome = _defined(drawn.route, tuple(drawn.left.rows[i]), tuple(drawn.right.rows[j]), some[s])
         bits[s, i, j], counts[s, i, j] = outcome.bits[0, 0, 0], outcome.counts
     which = places if start is not None else np.zeros_like(places)
     due = bits[which, rows[:, np.newaxis], columns]
@@ -120,7 +177,7 @@ def _product(case: BackendCase, drawn: Matrices, quick: bool = False) -> None:
         if middle
         else (),
     )
-    tried(case, call, quick)
+    tried(case, call)
 
 
 CHECKS: tuple[BackendCheck, ...] = (BackendCheck("matmul", "matmul", _groups),)

@@ -24,7 +24,8 @@ from fp16sim.emulator.formats import (
 from fp16sim.testing.backend import convolutions, elementwise, products, programs, sums
 from fp16sim.testing.backend.check import BackendCheck
 from fp16sim.testing.backend.trial import BackendCase
-from fp16sim.testing.report import Report, judged
+from fp16sim.testing.report import Report, Verdict, judged
+from fp16sim.testing.search import need_hypothesis
 
 __all__ = ["BackendCheckError", "backend_checks", "check_backend"]
 
@@ -73,15 +74,20 @@ def check_backend(
     methods: Iterable[str] | None = None,
     expected_failures: Mapping[str, str] | None = None,
     examples: int = 16,
+    progress: Callable[[Verdict], object] | None = None,
 ) -> Report:
     """Test a backend against the definition, method by method, bit for bit.
 
     The definition is the plain :class:`fp16sim.emulator.backends.Backend`. Each method is given inputs that Hypothesis
     draws, the same for the same loaded code: signed zeros, subnormals, ties, cancellation, swamping, infinities, NaN;
-    in every format, rounding mode and datapath, at sizes around those of vectors and blocks, in every layout that it has
-    to take. Results, flags and counts equal the definition's for each ``watch``; an array ``into`` is filled and
-    returned, or left alone; operands are unchanged; the same work in parts, a second time, from another thread and with
-    another number of threads gives the same bits. A failure is shrunk to the smallest input found.
+    in every format, rounding mode and datapath, at sizes around those of vectors and blocks, in every layout that it
+    has to take. Products and sums are walked through as well: every number of terms up to two blocks and a term, every
+    number of rows and columns up to 17, and 31, 32, 33 and 65. (A cumulative sum, of which each beginning may be
+    summed anew, has 17 terms at most.) Results, flags and counts equal the definition's for each ``watch``; an array
+    ``into`` is filled and returned, or left alone; operands are unchanged; the same work in parts, a second time, from
+    another thread and with another number of threads gives the same bits. A failure is cut to the smallest input found.
+
+    All of it takes minutes, see Notes: for a first look name `methods`, or `formats` and `datapaths`.
 
     Parameters
     ----------
@@ -100,6 +106,9 @@ def check_backend(
         Checks that are known to fail. One that passes is an error.
     examples : int
         How many inputs are drawn for each kind of call; more take longer and find more.
+    progress : callable, optional
+        Is given each :class:`fp16sim.testing.Verdict` as soon as it is found, such as
+        ``lambda verdict: print(verdict.lines())``.
 
     Returns
     -------
@@ -110,9 +119,15 @@ def check_backend(
     BackendCheckError
         With all failures.
     ValueError
-        On an unknown name.
+        On an unknown name, and on an expected failure of a check that does not run.
     TypeError
         If `make` gives nothing that looks like a backend.
+    ImportError
+        If Hypothesis is not installed: ``pip install 'fp16sim[testing]'``.
+
+    Notes
+    -----
+    On one core of two, which others used too.
 
     Examples
     --------
@@ -134,17 +149,18 @@ def check_backend(
     >>> report.verdicts[0].status
     'failed as expected'
     """
+    need_hypothesis("check_backend")
+    if progress is not None and not callable(progress):
+        raise TypeError(f"progress={progress!r}: pass what takes a Verdict, such as print, or None")
     case = _case(make, formats, datapaths, examples)
     chosen = _chosen(methods)
-    expected = dict(expected_failures or {})
-    for name in expected:
-        if name not in dict(backend_checks()):
-            raise ValueError(
-                f"unknown check {name!r}: {nearest_name(name, [check.name for check in CHECKS])}"
-            )
-    report = Report(
-        tuple(judged(check.name, None, partial(check, case), expected.get(check.name)) for check in chosen)
-    )
+    expected = _expected(expected_failures or {}, chosen)
+    verdicts = []
+    for check in chosen:
+        verdicts.append(judged(check.name, None, partial(check, case), expected.get(check.name)))
+        if progress is not None:
+            progress(verdicts[-1])
+    report = Report(tuple(verdicts))
     if report.failures:
         raise BackendCheckError(report)
     return report
@@ -165,6 +181,7 @@ class _Bound:
         examples: int = 16,
     ) -> str:
         """Examine a backend, with arguments as those of :func:`check_backend`; give a note of what it does not do."""
+        need_hypothesis(f"the check {self.check.name}")
         return self.check(_case(make, formats, datapaths, examples))
 
 
@@ -216,3 +233,25 @@ def _chosen(methods: Iterable[str] | None) -> list[BackendCheck]:
         if name not in valid:
             raise ValueError(f"unknown method {name!r}: {nearest_name(name, valid)}")
     return [check for check in CHECKS if check.name in asked or check.method in asked]
+
+
+def _expected(given: Mapping[str, str], chosen: list[BackendCheck]) -> dict[str, str]:
+    """Read expected failures: of checks that run, each with a reason."""
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            f"expected_failures is a {type(given).__name__}: pass a mapping of check to reason, such as "
+            "{'matmul': 'issue 12'}"
+        )
+    names = [check.name for check in CHECKS]
+    running = [check.name for check in chosen]
+    for name, reason in given.items():
+        if name not in names:
+            raise ValueError(f"unknown check {name!r}: {nearest_name(str(name), names)}")
+        if name not in running:
+            raise ValueError(
+                f"{name} is expected to fail and does not run: add {name!r} to methods, or take it out of "
+                "expected_failures"
+            )
+        if not isinstance(reason, str) or not reason.strip():
+            raise ValueError(f"{name} is expected to fail for the reason {reason!r}: say why in words")
+    return dict(given)

@@ -3,24 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from fp16sim.emulator.backends.base import Outcome
+from fp16sim.emulator.datapath import Datapath
 from fp16sim.emulator.formats import Format
-from fp16sim.testing.backend import inputs, words
+from fp16sim.testing.backend import inputs, smaller, words
 from fp16sim.testing.backend.check import BackendCheck, Group
-from fp16sim.testing.backend.datapaths import Drawing, Route, routes
+from fp16sim.testing.backend.datapaths import Drawing, Route, route_moves, routes
 from fp16sim.testing.backend.trial import DEFINITION, BackendCase, Call, Seen, tried
-from fp16sim.testing.backend.vectors import LENGTHS, SIDES, Vectors, sum_text, vectors
+from fp16sim.testing.backend.vectors import (
+    LENGTHS,
+    SIDES,
+    WALKED,
+    Vectors,
+    element_moves,
+    lengths,
+    regular,
+    side_moves,
+    sum_text,
+    vectors,
+    without,
+)
 
 __all__ = ["CHECKS"]
 
 Array = npt.NDArray[Any]
 _COUNTS = 7
-_INDEXED = (2, 1, 3, 8, 0, 9, 17)
+_MOST_BEGINNINGS = 17
+"""Terms of a cumulative sum: each beginning may be summed anew."""
+_INDEXED = (2, 1, 3, 8, 0, 9, 17, 4, 5, 6, 7, 16)
+_INNER = 21
+"""Columns beside each other: vectors of 4 to 16, and a rest of 1 or 5."""
+_FEW = 5
+"""The same where each costs more."""
 
 
 class Cube(NamedTuple):
@@ -41,30 +61,59 @@ class Cube(NamedTuple):
         return (np.arange(outer * inner) % len(self.columns.rows)).reshape(outer, inner)
 
 
-def _cube(route_of: Drawing, lengths: tuple[int, ...], draw: inputs.Draw) -> Cube:
-    route, terms = route_of(draw), draw(inputs.chosen(lengths))
+def _cube(route_of: Drawing, terms_of: tuple[int, ...], draw: inputs.Draw) -> Cube:
+    route, terms = route_of(draw), draw(inputs.chosen(terms_of))
     return Cube(route, vectors(draw, route.fmt, terms), draw(inputs.chosen(SIDES)))
 
 
 def _groups(method: str, case: BackendCase) -> Iterator[Group]:
-    most = 17 if method == "cumulative_sum" else max(LENGTHS)  # each beginning may be summed anew
-    lengths = tuple(n for n in LENGTHS if n <= most)
-    for name, route_of, _ in routes(case):
-        yield Group(
-            name,
-            inputs.composed(partial(_cube, route_of, lengths)),
-            partial(_reduced, case, method),
-            0.75,
-        )
+    most = _MOST_BEGINNINGS if method == "cumulative_sum" else max(LENGTHS)
+    some = tuple(n for n in LENGTHS if n <= most)
+    for name, route_of, simplest in routes(case):
+        walk = tuple if case.is_plain(method) else partial(_walk, simplest, method)
+        strategy = inputs.composed(partial(_cube, route_of, some))
+        yield Group(name, strategy, partial(_reduced, case, method), 0.75, walk=walk, moves=_moves)
+
+
+def _walk(route: Route, method: str) -> Iterator[Cube]:
+    """Give sums of every number of terms, of one column and of columns beside each other; then of every size."""
+    for n in lengths(route.path):
+        if n <= _most_walked(route.path, method):
+            yield Cube(route, regular(route.fmt, n, 1, 1), 1)
+            yield Cube(route, regular(route.fmt, n, 1, 1), _INNER if method == "sum" else _FEW)
+    for size in WALKED:
+        if method == "sum":  # the others are made of one sum after the other
+            yield Cube(route, regular(route.fmt, 2, 2, size), 1)
+        yield Cube(route, regular(route.fmt, 2, 2, 1), size)
+
+
+def _most_walked(path: Datapath, method: str) -> int:
+    if method == "cumulative_sum":
+        return _MOST_BEGINNINGS if path.adds_in_order else 9
+    return max(lengths(path)) if method == "sum" else max(17, 2 * path.block + 1)
+
+
+def _moves(drawn: Cube) -> Iterator[smaller.Move]:
+    yield from smaller.in_field("columns", side_moves(drawn.columns))
+    yield from smaller.in_field("inner", smaller.sizes(1))
+    for piece in smaller.cuts(len(drawn.columns.rows[0])):
+        yield from smaller.in_field("columns", [partial(without, piece)])
+    yield from smaller.in_field("route", route_moves(drawn.route))
+    yield from smaller.in_field("columns", element_moves(drawn.columns, drawn.route.fmt))
+
+
+@lru_cache(256)
+def _defined(method: str, route: Route, column: tuple[int, ...]) -> Outcome:
+    fmt, path, out_format = route
+    cube = np.array(column, fmt.uint).reshape(1, -1, 1)
+    outcome: Outcome = getattr(DEFINITION, method)(cube, fmt, path, out_format, "counts")
+    return outcome
 
 
 def _reduced(case: BackendCase, method: str, drawn: Cube) -> None:
     fmt, path, out_format = drawn.route
     columns, turns = drawn.columns.array(fmt), drawn._turns
-    outcomes = [
-        getattr(DEFINITION, method)(column.reshape(1, -1, 1), fmt, path, out_format, "counts")
-        for column in columns
-    ]
+    outcomes = [_defined(method, drawn.route, tuple(column)) for column in drawn.columns.rows]
     bits = np.array([outcome.bits[0, ..., 0] for outcome in outcomes], out_format.uint)[turns]
     counts = (
         np.array([outcome.counts for outcome in outcomes], np.int64)[turns].reshape(-1, _COUNTS).sum(axis=0)
@@ -117,8 +166,41 @@ def _rows(route_of: Drawing, draw: inputs.Draw) -> Rows:
 
 
 def _index_groups(case: BackendCase) -> Iterator[Group]:
-    for name, route_of, _ in routes(case):
-        yield Group(name, inputs.composed(partial(_rows, route_of)), partial(_indexed, case), 0.75)
+    for name, route_of, simplest in routes(case):
+        walk = tuple if case.is_plain("index_sum") else partial(_index_walk, simplest)
+        strategy = inputs.composed(partial(_rows, route_of))
+        yield Group(name, strategy, partial(_indexed, case), 0.75, walk=walk, moves=_index_moves)
+
+
+def _index_walk(route: Route) -> Iterator[Rows]:
+    """Give sums of every number of rows, and of rows of every size."""
+    for n in lengths(route.path):
+        (column,) = regular(route.fmt, n, 1, 1).rows
+        yield Rows(route, column, [0] * n, 1, 1)
+    for inner in WALKED:
+        yield Rows(route, regular(route.fmt, 3, 1, 1).rows[0], [0, 1, 0], 2, inner)
+
+
+def _index_moves(drawn: Rows) -> Iterator[smaller.Move]:
+    yield from smaller.in_field("inner", smaller.sizes(1))
+    for start, end in smaller.cuts(len(drawn.column)):
+        yield partial(_fewer_rows, start, end)
+    yield lambda given: given._replace(named=[0] * len(given.named)) if any(given.named) else None
+    yield from (partial(_fewer_results, move) for move in smaller.sizes(1))
+    yield from smaller.in_field("route", route_moves(drawn.route))
+    yield from smaller.in_field("column", smaller.lists(drawn.route.fmt, len(drawn.column)))
+
+
+def _fewer_rows(start: int, end: int, drawn: Rows) -> Rows | None:
+    if start >= len(drawn.column):
+        return None
+    column, named = ([*part[:start], *part[end:]] for part in (drawn.column, drawn.named))
+    return drawn._replace(column=column, named=named)
+
+
+def _fewer_results(move: smaller.Move, drawn: Rows) -> Rows | None:
+    size = move(drawn.size)
+    return None if size is None or max(drawn.named, default=0) >= size else drawn._replace(size=size)
 
 
 def _indexed(case: BackendCase, drawn: Rows) -> None:
@@ -151,23 +233,64 @@ def _indexed(case: BackendCase, drawn: Rows) -> None:
     tried(case, call)
 
 
-def _maximum_groups(case: BackendCase) -> Iterator[Group]:
-    lengths = inputs.chosen(tuple(n for n in LENGTHS if n))
+class Candidates(NamedTuple):
+    """Columns to find the largest in; as those of Cube."""
 
-    def build(fmt: Format, draw: inputs.Draw) -> tuple[Vectors, int]:
-        return vectors(draw, fmt, draw(lengths)), draw(inputs.chosen(SIDES))
+    columns: Vectors
+    inner: int
+
+
+def _maximum_groups(case: BackendCase) -> Iterator[Group]:
+    some = inputs.chosen(tuple(n for n in LENGTHS if n))
+
+    def build(fmt: Format, draw: inputs.Draw) -> Candidates:
+        return Candidates(vectors(draw, fmt, draw(some)), draw(inputs.chosen(SIDES)))
 
     for fmt in case.formats:
-        strategy = inputs.composed(partial(build, fmt))
-        yield Group(fmt.name, strategy, partial(_largest, case, fmt), 3, (partial(_of_nothing, case, fmt),))
+        yield Group(
+            fmt.name,
+            inputs.composed(partial(build, fmt)),
+            partial(_largest, case, fmt),
+            3,
+            partial(_maximum_walk, fmt),
+            (partial(_of_nothing, case, fmt),),
+            partial(_maximum_moves, fmt),
+        )
 
 
-def _largest(case: BackendCase, fmt: Format, drawn: tuple[Vectors, int]) -> None:
+def _maximum_walk(fmt: Format) -> Iterator[Candidates]:
+    for n in WALKED[1:]:
+        yield Candidates(regular(fmt, n, 1, 1), 1)
+        yield Candidates(regular(fmt, n, 1, 1), _FEW)
+    for size in WALKED:
+        yield Candidates(regular(fmt, 2, 2, size), 1)
+        yield Candidates(regular(fmt, 2, 2, 1), size)
+
+
+def _maximum_moves(fmt: Format, drawn: Candidates) -> Iterator[smaller.Move]:
+    yield from smaller.in_field("columns", side_moves(drawn.columns))
+    yield from smaller.in_field("inner", smaller.sizes(1))
+    for piece in smaller.cuts(len(drawn.columns.rows[0])):
+        yield from smaller.in_field("columns", [partial(_some_left, piece)])
+    yield from smaller.in_field("columns", element_moves(drawn.columns, fmt))
+
+
+def _some_left(piece: tuple[int, int], given: Vectors) -> Vectors | None:
+    fewer = without(piece, given)
+    return fewer if fewer is not None and fewer.rows[0] else None
+
+
+@lru_cache(256)
+def _defined_largest(fmt: Format, column: tuple[int, ...]) -> int:
+    return int(DEFINITION.maximum_of(np.array(column, fmt.uint).reshape(1, -1, 1), fmt)[0, 0])
+
+
+def _largest(case: BackendCase, fmt: Format, drawn: Candidates) -> None:
     columns, inner = drawn
     few = columns.array(fmt)
     outer = columns.places
     turns = (np.arange(outer * inner) % len(few)).reshape(outer, inner)
-    largest = np.array([DEFINITION.maximum_of(one.reshape(1, -1, 1), fmt)[0, 0] for one in few], fmt.uint)
+    largest = np.array([_defined_largest(fmt, tuple(row)) for row in columns.rows], fmt.uint)
     due, cube = largest[turns], np.ascontiguousarray(np.moveaxis(few[turns], -1, 1))
 
     def written(_: int, index: int) -> str:

@@ -119,6 +119,15 @@ class BackendCase:
             self._pool = ThreadPoolExecutor(1, "fp16sim-check")
         return self._pool
 
+    @contextmanager
+    def quickly(self, quick: bool = True) -> Iterator[None]:
+        """Leave out flags, counts and parts for a while."""
+        before, self.quick = self.quick, quick
+        try:
+            yield
+        finally:
+            self.quick = before
+
     def close(self) -> None:
         """End that thread."""
         if self._pool is not None:
@@ -181,8 +190,8 @@ class _NotDone(Exception):
     """The backend does not do this kind of call."""
 
 
-def tried(case: BackendCase, call: Call, quick: bool = False) -> None:
-    """Make a call in every way and hold each to what is expected; `quick` leaves out flags, counts and parts.
+def tried(case: BackendCase, call: Call) -> None:
+    """Make a call in every way and hold each to what is expected; a quick case leaves out flags, counts and parts.
 
     Raises
     ------
@@ -190,19 +199,19 @@ def tried(case: BackendCase, call: Call, quick: bool = False) -> None:
         At the first difference.
     """
     try:
-        _tried(case, call, quick)
+        _tried(case, call)
     except _NotDone:
         case.undone[call.where] = None
 
 
-def _tried(case: BackendCase, call: Call, quick: bool) -> None:
+def _tried(case: BackendCase, call: Call) -> None:
     before = [array.tobytes() for array in _arrays(call.arguments)]
     with _threads(_THREADS[0]):
         first = _performed(case, call, "", call.arguments, "")
         _unchanged(call, before)
         _agree(call, first, call.expected, "", "")
         case.done += 1
-        if not (quick or case.quick):
+        if not case.quick:
             for watch in call.watches[1:]:
                 context = f", watch={watch!r}"
                 seen = _performed(case, call, context, call.arguments, watch)

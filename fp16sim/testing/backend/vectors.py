@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from fp16sim.emulator.datapath import Datapath
 from fp16sim.emulator.formats import Format
-from fp16sim.testing.backend import inputs, words
+from fp16sim.testing.backend import inputs, smaller, words
 
-__all__ = ["LENGTHS", "Vectors", "laid", "sum_text", "vectors"]
+__all__ = [
+    "LENGTHS",
+    "SIDES",
+    "WALKED",
+    "Vectors",
+    "element_moves",
+    "laid",
+    "lengths",
+    "regular",
+    "side_moves",
+    "sum_text",
+    "vectors",
+    "without",
+]
 
 Array = npt.NDArray[Any]
-LENGTHS = (2, 1, 3, 4, 0, 5, 8, 9, 7, 16, 17, 33, 40, 1, 0)
+LENGTHS = (2, 1, 3, 4, 0, 5, 8, 9, 7, 16, 17, 33, 40, 1, 0, 6, 10, 11, 12, 13, 14, 15, 31, 32)
 """Numbers of terms: at and beside the sizes of blocks."""
-SIDES = (1, 2, 3, 5, 8, 9, 17, 0)
+SIDES = (1, 2, 3, 5, 8, 9, 17, 0, 4, 6, 7, 16)
 """Rows or columns of a result."""
+WALKED = (*range(18), 31, 32, 33, 65)
+"""Rows and columns that are walked through, each once: around the numbers that a vector of the hardware holds."""
 
 
 class Vectors(NamedTuple):
@@ -33,6 +50,48 @@ class Vectors(NamedTuple):
     def turns(self) -> npt.NDArray[np.int64]:
         """Say which vector each place of the result has."""
         return np.arange(self.places) % len(self.rows)
+
+
+@cache
+def lengths(path: Datapath) -> tuple[int, ...]:
+    """List the numbers of terms to walk through: all up to two blocks and a term; around the widths of vectors."""
+    some = [*range(2 * max(path.block, path.splits, 8) + 2), *WALKED]
+    return tuple(sorted(dict.fromkeys(some)))
+
+
+def regular(fmt: Format, length: int, number: int, places: int, start: int = 0) -> Vectors:
+    """Give vectors that depend on nothing but these numbers: in turn of far exponents, and of few bits near one."""
+    kinds = (inputs.far, inputs.simple)
+    rows = [
+        [kinds[(start + turn) % 2](fmt, (start + turn) * 100 + i) for i in range(length)]
+        for turn in range(number)
+    ]
+    return Vectors(rows, places)
+
+
+def side_moves(given: Vectors) -> Iterator[smaller.Move]:
+    """Give moves to one vector, and to fewer places."""
+    for row in range(len(given.rows) if len(given.rows) > 1 else 0):
+        yield partial(_only, row)
+    yield from smaller.in_field("places", smaller.sizes(1))
+
+
+def _only(row: int, given: Vectors) -> Vectors | None:
+    return given._replace(rows=[given.rows[row]]) if row < len(given.rows) > 1 else None
+
+
+def without(piece: tuple[int, int], given: Vectors) -> Vectors | None:
+    """Take terms out of all vectors."""
+    start, end = piece
+    if start >= len(given.rows[0]):
+        return None
+    return given._replace(rows=[[*row[:start], *row[end:]] for row in given.rows])
+
+
+def element_moves(given: Vectors, fmt: Format) -> Iterator[smaller.Move]:
+    """Give moves of the numbers."""
+    for row, terms in enumerate(given.rows):
+        yield from smaller.in_field("rows", smaller.at(row, smaller.lists(fmt, len(terms))))
 
 
 def vectors(draw: inputs.Draw, fmt: Format, length: int, styles: tuple[str, ...] = inputs.STYLES) -> Vectors:
