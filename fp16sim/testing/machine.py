@@ -12,7 +12,7 @@ from fp16sim.testing.bookkeeping import Books, OrderFault
 from fp16sim.testing.calls import Call
 from fp16sim.testing.case import Case, Make, case_of
 from fp16sim.testing.driver import ONE_GROUP
-from fp16sim.testing.search import need_hypothesis, quiet
+from fp16sim.testing.search import need_hypothesis, nothing_written, quiet
 from fp16sim.testing.shortest import shortened
 
 try:
@@ -237,7 +237,8 @@ def shortest_fault(machine: type[ScalerMachine], settings: Any = None) -> OrderF
     settings = settings or machine.TestCase.settings
     recording: Any = type(machine.__name__, (machine,), {"found": []})
     try:
-        run_state_machine_as_test(recording, settings=settings)
+        with nothing_written():
+            run_state_machine_as_test(recording, settings=settings)
     except OrderFault as fault:
         return shortened(fault, lambda: Books(machine.case, machine.optimizers, machine.misuse))
     except errors.Flaky:

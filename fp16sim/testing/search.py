@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 from fp16sim.testing.walk import Fault, Walk
 
-__all__ = ["need_hypothesis", "quiet", "search", "shortest_run"]
+__all__ = ["need_hypothesis", "nothing_written", "quiet", "search", "shortest_run"]
 
 T = TypeVar("T")
+_UNKNOWN = object()
 _MOST_SPENT = 60_000
 """Steps within which a fault is made smaller."""
 
@@ -79,7 +83,8 @@ def search(strategy: Any, examine: Callable[[T], None], examples: int = 100) -> 
 
     try:
         decorated: Any = given(strategy)  # of Hypothesis, which does not say its type
-        quiet(examples)(decorated(remembered))()
+        with nothing_written():
+            quiet(examples)(decorated(remembered))()
     except Fault as fault:
         raise Fault(fault.history, fault.what) from fault.__cause__
     except errors.Flaky:
@@ -87,6 +92,26 @@ def search(strategy: Any, examine: Callable[[T], None], examples: int = 100) -> 
         raise Fault(
             last.history, f"the same history ends otherwise the second time (the first: {last.what})"
         ) from None
+
+
+@contextmanager
+def nothing_written() -> Iterator[None]:
+    """Let Hypothesis leave no folder `.hypothesis` behind, unless the user said where its files belong.
+
+    Without a database it still keeps the constants that it reads in modules. It goes without where they cannot be
+    written, as below a file that is no folder.
+    """
+    from hypothesis import configuration
+
+    home = getattr(configuration, "__hypothesis_home_directory", _UNKNOWN)
+    if home is not None or "HYPOTHESIS_STORAGE_DIRECTORY" in os.environ:
+        yield
+        return
+    configuration.set_hypothesis_home_dir(Path(os.devnull, "hypothesis"))
+    try:
+        yield
+    finally:
+        configuration.set_hypothesis_home_dir(None)
 
 
 def shortest_run(examine: Callable[[int], None], longest: int) -> None:
@@ -120,7 +145,7 @@ def _fault_of(examine: Callable[[int], None], length: int) -> Fault | None:
 
 
 def quiet(examples: int, shrink: bool = True) -> Any:
-    """Give settings of Hypothesis that draw the same inputs at every run, and write nothing anywhere."""
+    """Give settings of Hypothesis that draw the same inputs at every run, and keep no examples."""
     from hypothesis import HealthCheck, Phase, settings
 
     return settings(

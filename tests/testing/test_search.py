@@ -1,5 +1,6 @@
 """The search: the smallest input with a fault, the same at every run; what is not deterministic is said to be so."""
 
+import os
 import subprocess
 import sys
 
@@ -177,3 +178,35 @@ def test_without_hypothesis_every_entrance_is_one_error_that_names_the_extra():
             "fp16sim.testing.strategies",
         )
     ]
+
+
+LEAVES = """
+import os
+
+from hypothesis import configuration
+
+import fp16sim as fs
+from fp16sim.testing.search import nothing_written
+
+only = ["skip_changes_nothing", "any_order_of_calls"]
+fs.testing.check_scaler("robust,growth_interval=3", traits="any_order", only=only)
+print(os.listdir("."))
+print(configuration.storage_directory("constants").path)
+configuration.set_hypothesis_home_dir("mine")
+with nothing_written():
+    print(configuration.storage_directory("constants").path)
+"""
+
+
+def test_no_folder_is_left_behind_and_where_the_users_own_goes_is_not_touched(tmp_path):
+    environment = {
+        name: value for name, value in os.environ.items() if name != "HYPOTHESIS_STORAGE_DIRECTORY"
+    }
+    (tmp_path / "uses.py").write_text(LEAVES)
+    done = subprocess.run(
+        [sys.executable, "uses.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    before, after, asked = done.stdout.splitlines()
+    assert before == "['uses.py']"
+    assert after == str(tmp_path / ".hypothesis" / "constants")
+    assert asked == os.path.join("mine", "constants")
