@@ -128,6 +128,8 @@ def spread(operand: npt.NDArray[Any], pattern: Pattern, size: int) -> npt.NDArra
 
     >>> spread(np.array([7, 8]), (2, 2), 6).tolist()
     [7, 7, 8, 8, 7, 7]
+    >>> spread(np.array([7, 8]), (3, 2), 2).tolist()
+    [7, 7]
     """
     repeat, length = pattern
-    return operand if length == size else operand[np.arange(size) // repeat % length]
+    return operand if repeat == 1 and length == size else operand[np.arange(size) // repeat % length]
