@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 from unittest import SkipTest
 
@@ -137,13 +139,71 @@ def test_bad_input_is_refused() -> None:
         ({"methods": ["matmull"]}, "unknown method 'matmull': did you mean 'matmul'?"),
         ({"formats": ["binry16"]}, "unknown format 'binry16'"),
         ({"datapaths": ["a1000"]}, "unknown datapath 'a1000'"),
-        ({"expected_failures": {"rellu": ""}}, "unknown check 'rellu': did you mean 'relu'?"),
+        ({"expected_failures": {"rellu": "new"}}, "unknown check 'rellu': did you mean 'relu'?"),
         ({"examples": 0}, "examples=0"),
     ):
         with pytest.raises(ValueError, match=says.replace("?", r"\?")):
             check_backend(Backend, **options)
     with pytest.raises(TypeError, match="a str is no backend"):
         check_backend("cpu")
+    with pytest.raises(TypeError, match="progress=3: pass what takes a Verdict"):
+        check_backend(Partial, progress=3)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="expected_failures is a list"):
+        check_backend(Partial, expected_failures=["relu"])  # type: ignore[arg-type]
+
+
+def test_an_expected_failure_of_a_check_that_does_not_run_is_refused() -> None:
+    says = "matmul is expected to fail and does not run: add 'matmul' to methods, or take it out"
+    with pytest.raises(ValueError, match=says):
+        check_backend(Partial, methods=["relu"], expected_failures={"matmul": "issue 12"})
+    with pytest.raises(ValueError, match="relu is expected to fail for the reason ' ': say why"):
+        check_backend(Partial, methods=["relu"], expected_failures={"relu": " "})
+
+
+def test_progress_is_given_each_verdict_as_it_is_found() -> None:
+    seen: list[Any] = []
+
+    class Told(Partial):
+        def maximum_of(self, a: Any, fmt: Format) -> Any:
+            assert [verdict.check for verdict in seen] == ["elementwise.add"]
+            return super().maximum_of(a, fmt)
+
+    report = check_backend(
+        Told, examples=1, methods=["elementwise.add", "maximum_of", "relu"], progress=seen.append
+    )
+    assert tuple(seen) == report.verdicts
+    assert [verdict.status for verdict in seen] == ["passed", "not applicable", "passed"]
+    backend = Odd()
+    backend.given = lambda bits: bits ^ np.uint16(1)
+    with pytest.raises(BackendCheckError) as caught:
+        check_backend(backend, methods=["relu", "maximum_of"], progress=seen.append)
+    assert tuple(seen[3:]) == caught.value.report.verdicts
+
+
+_WITHOUT = """
+import sys
+
+sys.modules["hypothesis"] = None
+import fp16sim as fs
+from fp16sim.emulator.backends.base import Backend
+
+for enter in (
+    lambda: fs.testing.check_backend(Backend),
+    lambda: dict(fs.testing.backend_checks())["relu"](Backend),
+):
+    try:
+        enter()
+    except ImportError as error:
+        print(type(error).__name__, error)
+"""
+
+
+def test_without_hypothesis_every_entrance_is_one_error_that_names_the_extra() -> None:
+    done = subprocess.run([sys.executable, "-c", _WITHOUT], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [
+        f"ImportError {what} needs Hypothesis, which is not installed: pip install 'fp16sim[testing]'"
+        for what in ("check_backend", "the check relu")
+    ]
 
 
 @pytest.mark.parametrize("fmt", [binary16, bfloat16, binary32, binary64, e4m3, Format("two_bits", 2, 2)])
@@ -175,5 +235,6 @@ def test_layouts_keep_the_numbers(layout: str) -> None:
 
 
 def test_messages_write_what_they_need() -> None:
-    assert words.listed(["a"] * 6) == "a, a, a, a, ... (6 in all)"
+    assert words.listed(list("abcdef")) == "a, b, c, d, ... (6 in all)"
+    assert words.listed(list("aaaaba"), " + ") == "a [4 times] + b + a"
     assert words.counted([0, 1, 0, 0, 0, 2, 3]) == "1 underflow, 2 inexact, 3 swamped"

@@ -71,7 +71,7 @@ def _groups(case: BackendCase) -> Iterator[Group]:
 def _walk(route: Route) -> Iterator[Matrices]:
     """Give products of every number of terms, rows and columns, and one that is large enough to be divided."""
     for k in lengths(route.path):
-        yield _regular(route, *_SIDES, k, (2 if k < 18 else 1, 1))
+        yield _regular(route, *_SIDES, k, (3, 3) if k < 10 else (2, 2) if k < 18 else (1, 1))
     for layout in LAYOUTS[1:]:
         for layouts in ((layout, "contiguous"), ("contiguous", layout)):
             yield _regular(route, *_SIDES, _TERMS, (2, 2))._replace(layouts=layouts)
@@ -79,7 +79,7 @@ def _walk(route: Route) -> Iterator[Matrices]:
     start = [route.path.start_format.sign_bit, inputs.one(route.path.start_format)]
     # A start of -0 shows where all products are -0 too.
     yield Matrices(route, Vectors([[minus]], 2), Vectors([[one]], 1), start, 1, ("contiguous", "contiguous"))
-    for m, n in zip(WALKED, reversed(WALKED), strict=True):
+    for m, n in (*zip(WALKED[1:], reversed(WALKED[1:]), strict=True), (0, 1), (1, 0)):
         yield _regular(route, m, n, _TERMS, (2, 2))
     yield _regular(route, *_LARGE, (2, 2))
 

@@ -134,6 +134,7 @@ def numbers(fmt: Format) -> tuple[Move, ...]:
         lambda bits: one,
         lambda bits: bits & mask,
         lambda bits: bits & ~(step - 1),
+        lambda bits: bits & ~(step - 1) | (bits & (step - 1) & -bits),
         lambda bits: bits & ~(bits & -bits) if bits & (step - 1) else bits,
         lambda bits: bits - int(exponent(bits) / 2) * step,
         lambda bits: bits - ((exponent(bits) > 0) - (exponent(bits) < 0)) * step,

@@ -186,6 +186,8 @@ def _index_moves(drawn: Rows) -> Iterator[smaller.Move]:
     for start, end in smaller.cuts(len(drawn.column)):
         yield partial(_fewer_rows, start, end)
     yield lambda given: given._replace(named=[0] * len(given.named)) if any(given.named) else None
+    for place in range(len(drawn.named)):
+        yield from smaller.in_field("named", smaller.at(place, smaller.sizes(0)))
     yield from (partial(_fewer_results, move) for move in smaller.sizes(1))
     yield from smaller.in_field("route", route_moves(drawn.route))
     yield from smaller.in_field("column", smaller.lists(drawn.route.fmt, len(drawn.column)))

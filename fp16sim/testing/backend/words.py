@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from itertools import groupby
 from typing import Any
 
 from fp16sim.emulator.datapath import DATAPATHS, Datapath
@@ -38,9 +39,16 @@ def number(bits: int, fmt: Format) -> str:
 
 
 def listed(texts: Sequence[str], joint: str = ", ") -> str:
-    """Join texts; of many only the first, and how many there are."""
+    """Join texts; of many only the first, and how many there are, unless what follows itself leaves few.
+
+    >>> listed(["0", "0", "0", "0", "1"], " + "), listed("abcde")
+    ('0 [4 times] + 1', 'a, b, c, d, ... (5 in all)')
+    """
     if len(texts) <= _MOST:
         return joint.join(texts)
+    runs = [(text, len(list(run))) for text, run in groupby(texts)]
+    if len(runs) <= _MOST:
+        return joint.join(text if n == 1 else f"{text} [{n} times]" for text, n in runs)
     return f"{joint.join(texts[:_MOST])}{joint}... ({len(texts)} in all)"
 
 
