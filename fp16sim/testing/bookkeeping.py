@@ -70,8 +70,10 @@ class Books:
     ...         books.make(Call("step", "all"))
     ...         books.make(Call("update"))
     ... except OrderFault as fault:
-    ...     fault.history, fault.what
-    ('..', 'backward(1), step, update, backward(1), step: applied 0.5 where the gradient was 1')
+    ...     print(*fault.what.split(": "), sep=chr(10))
+    backward(1), step, update, backward(1), step
+    applied 0.5 where the gradient was 1
+    multiplied by 4, divided by 8
     """
 
     def __init__(self, case: Case, groups: tuple[str, ...] = ONE_GROUP, misuse: bool = True) -> None:
@@ -223,7 +225,8 @@ class Books:
             expected, tolerance = account.expected(), account.tolerance()
             if tolerance is not None and not abs(number - expected) <= tolerance:
                 clipped = f", clipped {written(expected)}" * (expected != account.true)
-                raise self.fault(f"{shown} where the gradient was {written(account.true)}{clipped}")
+                how = _multiplied_and_divided(account, number)
+                raise self.fault(f"{shown} where the gradient was {written(account.true)}{clipped}{how}")
 
     def _judge_joint(self) -> None:
         if self._strayed or self._spoiled_late:
@@ -326,6 +329,17 @@ class Books:
         unfinished = self.calls and self.calls[-1].name not in ("update", "save and load") and held
         letter = NAN if any(map(math.isnan, held)) else OVERFLOW if self._bad_seen else FINITE
         return self.walk.history + (letter if unfinished else "")
+
+
+def _multiplied_and_divided(account: Account, number: float) -> str:
+    """Say by what a gradient was multiplied, and what it must have been divided by, where that leaves no doubt."""
+    if account.clipped or account.stale or len(account.factors) != 1 or not number:
+        return ""
+    (factor,), divisor = account.factors, float(account.given[0]) / number
+    powers_of_two = all(math.isfinite(each) and math.frexp(each)[0] == 0.5 for each in (factor, divisor))
+    if divisor == factor or not powers_of_two:
+        return ""
+    return f": multiplied by {written(factor)}, divided by {written(divisor)}"
 
 
 def _made(call: Call, driver: Driver, case: Case) -> tuple[Any, BaseException | None]:

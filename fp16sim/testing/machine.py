@@ -12,6 +12,7 @@ from fp16sim.testing.bookkeeping import Books, OrderFault
 from fp16sim.testing.calls import Call
 from fp16sim.testing.case import Case, Make, case_of
 from fp16sim.testing.driver import ONE_GROUP
+from fp16sim.testing.raised import forget_the_way
 from fp16sim.testing.search import need_hypothesis, nothing_written, quiet
 from fp16sim.testing.shortest import shortened
 
@@ -138,8 +139,10 @@ class ScalerMachine(RuleBasedStateMachine):
             settings = settings(quiet(examples, shrink=False), stateful_step_count=_RULES)
 
             def runTest(self) -> None:
+                __tracebackhide__ = True  # pytest shows the calls, and the user's own error behind them
                 fault = shortest_fault(machine, self.settings)
                 if fault is not None:
+                    forget_the_way(fault)
                     raise fault from fault.__cause__
 
         machine.TestCase = TestCase
@@ -240,7 +243,9 @@ def shortest_fault(machine: type[ScalerMachine], settings: Any = None) -> OrderF
         with nothing_written():
             run_state_machine_as_test(recording, settings=settings)
     except OrderFault as fault:
-        return shortened(fault, lambda: Books(machine.case, machine.optimizers, machine.misuse))
+        fault = shortened(fault, lambda: Books(machine.case, machine.optimizers, machine.misuse))
+        fault.__notes__ = []  # those of Hypothesis are about the rules of the machine
+        return fault
     except errors.Flaky:
         if not recording.found:
             raise

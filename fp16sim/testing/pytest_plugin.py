@@ -31,7 +31,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         metavar="FACTORY",
         help="check this scaler: package.module:factory, path/to/file.py:factory, or one of fp16sim's such as "
-        "torch,growth_interval=2; repeat it for more. Without paths only these checks run.",
+        "torch,growth_interval=2; repeat it for more. Without paths only these checks run; -k chooses among them.",
     )
     group.addoption(
         "--fp16sim-traits",
@@ -97,7 +97,9 @@ def pytest_collection_modifyitems(
         collector = ScalerCollector.from_parent(
             session, name=text, nodeid=text, make=make, claimed=claimed, checks=checks, reasons=reasons
         )
-        items.extend(collector.collect())
+        report = session.ihook.pytest_make_collect_report(collector=collector)
+        session.ihook.pytest_collectreport(report=report)  # so that the terminal counts them
+        items.extend(report.result)
 
 
 class ScalerCollector(pytest.Collector):

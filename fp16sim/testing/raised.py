@@ -7,7 +7,7 @@ import sysconfig
 import traceback
 from pathlib import Path
 
-__all__ = ["described", "kind_and_place", "place_of"]
+__all__ = ["described", "forget_the_way", "kind_and_place", "place_of"]
 
 _PACKAGE = str(Path(__file__).parent.parent / "x")[:-1]
 _IMPORTS = ("<frozen", str(Path(importlib.__file__).parent / "x")[:-1])
@@ -52,3 +52,20 @@ def place_of(error: BaseException) -> str:
         return ""
     file, line = (own or frames)[-1]
     return f"{file}, line {line}"
+
+
+def forget_the_way(error: BaseException | None) -> None:
+    """Drop from an error, and from those before it, the frames of this package that stand above the user's.
+
+    What this package had found already when it was raised is dropped too, so that a traceback shows the user's code
+    alone.
+    """
+    while error is not None:
+        frames = error.__traceback__
+        while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_PACKAGE):
+            frames = frames.tb_next
+        error.__traceback__ = frames
+        context = error.__context__
+        if context is not None and type(context).__module__.startswith("fp16sim.testing"):
+            error.__context__ = context = None
+        error = error.__cause__ or context

@@ -1,5 +1,7 @@
 """The state machine finds every fault of order that was reported, planted into a loop that is right without it."""
 
+import subprocess
+import sys
 import unittest
 from collections import Counter
 
@@ -206,6 +208,7 @@ def test_a_reported_fault_is_found_with_few_calls(faulty):
 
 def test_the_example_of_the_documentation_is_found_to_the_letter():
     says = "backward(1), unscale, unscale, step: applied 2^-16 where the gradient was 1"
+    says += ": multiplied by 65536, divided by 2^32"
     assert str(found(UnscalesTwice)) == says
     assert found(UnscalesTwice).history == ""  # letters say whole steps only
 
@@ -371,5 +374,50 @@ def test_an_object_that_looks_like_torch_s_is_right_in_order(groups):
 
 def test_an_object_that_looks_like_torch_s_is_condemned():
     says = "backward(1), unscale, step: applied 2^-16 where the gradient was 1"
+    says += ": multiplied by 65536, divided by 2^32"
     assert str(found(StepUnscalesAlways, traits=(), misuse=False)) == says
     assert found(LooksLikeTorch, traits=()).calls
+
+
+SHOWN = """
+import fp16sim as fs
+from fp16sim.scaling import Decision
+
+
+class Late:
+    def __init__(self, scale=8.0):
+        self.scale = scale
+
+    def update(self, observation):
+        if observation.overflowed:
+            return self.lowered()
+        return Late(self.scale * 2), Decision(True, self.scale * 2)
+
+    def lowered(self):
+        raise KeyError("lower")
+
+
+class Early(Late):
+    def update(self, observation):
+        return self.lowered()
+
+
+TestLate = fs.testing.ScalerMachine.of(Late).TestCase
+TestEarly = fs.testing.ScalerMachine.of(Early).TestCase
+"""
+
+
+def test_pytest_shows_the_calls_and_the_users_own_error_and_nothing_of_the_kit(tmp_path):
+    (tmp_path / "test_shown.py").write_text(SHOWN)
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--color=no", "-p", "no:cacheprovider"],
+        cwd=tmp_path, env={"PATH": "", "PYTHONDONTWRITEBYTECODE": "1"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    late, early = done.stdout.split("runTest ___")[1:]
+    says = 'OrderFault: ".": backward(1), step: applied 0.5 where the gradient was 1: multiplied by 8, divided by 16\n'
+    assert says in late
+    assert "update: raised KeyError: 'lower' (" in early
+    assert "def lowered(self):" in early
+    for text in (late, early):
+        assert "fp16sim/testing" not in text
+        assert "state machine" not in text

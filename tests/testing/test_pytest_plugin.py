@@ -77,7 +77,7 @@ def test_every_check_of_every_scaler_is_a_test_and_no_other_runs(run):
     }
     failure = text[text.index("= FAILURES =") : text.index("= short test summary")]
     assert f"__ {TINY}: scale_stays_above_zero __" in failure
-    assert re.search(r'scale_stays_above_zero _+\n"o": the scale went from 2\^-149 to 0\n_', failure)
+    assert re.search(r'scale_stays_above_zero _+\n"o": the scale went from 2\^-149 to 0[^\n]*\n_', failure)
     assert "fp16sim/testing" not in failure
     assert "goes_on_after_a_stop: it never stops" in text
 
@@ -126,6 +126,17 @@ def test_a_mistake_is_one_line_and_nothing_runs(run, words, says):
     (line,) = text.strip().splitlines()
     assert line.startswith("ERROR: ")
     assert says in line
+
+
+def test_they_are_counted_and_listed(run):
+    text = run("--fp16sim-scaler", TINY, "-k", "scale_stays", "--collect-only")
+    assert (
+        f"<ScalerCollector {TINY}>\n  <CheckItem scale_stays_finite>\n  <CheckItem scale_stays_above_zero>\n"
+        in text
+    )
+    collected, deselected = re.search(r"collected (\d+) items / (\d+) deselected / 2 selected", text).groups()
+    assert int(collected) == int(deselected) + 2
+    assert f"2/{collected} tests collected" in text
 
 
 def test_without_hypothesis_it_is_one_usage_error(tmp_path):

@@ -1,9 +1,12 @@
 """Where an error comes from, in the user's own words: a file and a line."""
 
 import json
+import traceback
 
 from fp16sim.scaling import Observation, make
-from fp16sim.testing.raised import described, kind_and_place, place_of
+from fp16sim.testing.case import Case
+from fp16sim.testing.raised import described, forget_the_way, kind_and_place, place_of
+from fp16sim.testing.walk import Fault
 
 
 def caught(function, *given):
@@ -54,3 +57,29 @@ def test_a_library_is_named_where_nobody_else_is_and_the_package_never():
 def test_a_mistake_of_syntax_is_in_the_file_that_has_it():
     error = caught(compile, "a = (", "mine.py", "exec")
     assert described(error) == "SyntaxError: '(' was never closed (mine.py, line 1)"
+
+
+def test_the_way_there_is_forgotten_down_to_the_users_code():
+    def update(self, observation):
+        try:
+            fails()
+        except KeyError:
+            raise ValueError("mine") from None
+
+    kind = type("Mine", (), {"scale": 8.0, "update": update})
+    fault = caught(Case(kind).walk().tell, "o")
+    assert len(traceback.extract_tb(fault.__cause__.__traceback__)) > 1
+    fault.__cause__.__context__.__context__ = Fault("", "found before")
+    forget_the_way(fault)
+    frames = traceback.extract_tb(fault.__cause__.__traceback__)
+    assert [(frame.filename, frame.name) for frame in frames] == [(__file__, "update")]
+    context = fault.__cause__.__context__
+    assert [frame.name for frame in traceback.extract_tb(context.__traceback__)] == ["update", "fails"]
+    assert context.__context__ is None
+
+
+def test_an_error_of_the_package_keeps_no_frames():
+    error = caught(make("torch").update, True)
+    error.__traceback__ = error.__traceback__.tb_next
+    forget_the_way(error)
+    assert error.__traceback__ is None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fp16sim.testing.case import Case, Make, case_of
+from fp16sim.testing.raised import forget_the_way
 from fp16sim.testing.search import need_hypothesis
 from fp16sim.testing.walk import Fault, Hang, NotApplicable
 from fp16sim.testing.watchdog import shortest_hang, watched
@@ -81,4 +82,5 @@ class Check:
             found, cause = shortest_hang(case.walk, watch), None
         except SystemExit as error:  # from a call that no walk made
             found, cause = Fault("", f"the scaler raised SystemExit: {error}"), error
+        forget_the_way(cause)
         raise found from cause
