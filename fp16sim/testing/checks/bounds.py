@@ -67,7 +67,8 @@ def scale_stays_finite(case: Case) -> None:
 def _need_finite(walk: Walk, scale: float) -> None:
     if math.isnan(scale) or (scale > 0 and not usable(scale)):
         beyond = "" if math.isinf(scale) or math.isnan(scale) else ", infinite in float32"
-        raise walk.fault(f"the scale is {written(scale)}{beyond}")
+        cap = "; cap it" if walk.letters and scale == scale else ""
+        raise walk.fault(f"the scale is {written(scale)}{beyond}{cap}")
 
 
 def scale_stays_above_zero(case: Case) -> None:
@@ -79,7 +80,9 @@ def scale_stays_above_zero(case: Case) -> None:
             if scale <= 0:
                 begins = f"the scale is {written(scale)} at the start"
                 raise walk.fault(
-                    f"the scale went from {written(before)} to {written(scale)}" if letter else begins
+                    f"the scale went from {written(before)} to {written(scale)}; give it a floor"
+                    if letter
+                    else begins
                 )
 
     search(case.histories(), examine, case.examples)
@@ -95,7 +98,10 @@ def overflow_never_raises_the_scale(case: Case) -> None:
         walk = case.walk()
         for letter, before, scale in _moves(walk, history):
             if letter not in ("", FINITE) and scale > before > 0:
-                raise walk.fault(f"the scale rose from {written(before)} to {written(scale)} on an overflow")
+                raise walk.fault(
+                    f"the scale rose from {written(before)} to {written(scale)} on an overflow; "
+                    "clamp with min(old, new)"
+                )
 
     search(case.histories(), examine, case.examples)
 

@@ -51,7 +51,7 @@ class ClosedLoop:
         return letter, walk.tell(letter, self.peak)
 
     def __str__(self) -> str:
-        return f"gradients that overflow from a scale of {written(self.limit)} on"
+        return f"gradients that overflow at every scale of {written(self.limit)} or more"
 
 
 def closed_loops(profile: Profile) -> Any:

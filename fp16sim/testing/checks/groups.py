@@ -8,14 +8,17 @@ import numpy as np
 
 from fp16sim.testing.case import Case
 from fp16sim.testing.checks.check import Check
-from fp16sim.testing.driver import Array
+from fp16sim.testing.driver import ONE_GROUP, Array
 from fp16sim.testing.histories import FINITE, NAN, OVERFLOW
 from fp16sim.testing.search import search
+from fp16sim.testing.values import ValueDriver
 from fp16sim.testing.walk import Joint, NotApplicable, Walk, usable, written
 
 __all__ = ["CHECKS"]
 
 _GROUPS = ("a", "b")
+_MOST_SPELLED, _MOST_DRAWN = 1600, 500  # steps of a group, at each length
+_MOST_NAMED = 3
 _Step = tuple[str, ...]
 
 
@@ -25,35 +28,61 @@ def groups_agree(case: Case) -> None:
     Each group has its own pattern of overflows. Where the groups show different scales, what is applied is compared
     with the scaled gradient: dividing by the scale of another group is the fault.
     """
-    walk = case.walk(_GROUPS)
-    if "groups" not in walk.driver.can or walk.driver.groups != _GROUPS:
-        raise NotApplicable("it cannot be driven with several groups")
-    skipped = "".join(letter for letter in (OVERFLOW, NAN) if _skips(case, letter))
+    groups = _groups(case)
+    skipped = "".join(letter for letter in (OVERFLOW, NAN) if _skips(case, groups, letter))
     if OVERFLOW not in skipped:
         raise NotApplicable("it applies overflows")
 
     def examine(steps: tuple[_Step, ...] | list[_Step]) -> None:
-        walk = case.walk(_GROUPS)
+        walk = case.walk(groups)
         for letters in steps:
-            joint = walk.take_each(dict(zip(_GROUPS, letters, strict=True)))
-            _agree(case, walk, dict(zip(_GROUPS, letters, strict=True)), joint)
+            each = dict(zip(groups, letters, strict=True))
+            joint = walk.take_each(each)
+            _agree(case, walk, each, joint)
             if joint.stop:
                 return
 
-    patterns = list(product(FINITE + OVERFLOW, repeat=len(_GROUPS)))
+    patterns = _patterns(len(groups))
     for length in range(1, 4):
-        for steps in product(patterns, repeat=length):
+        few = len(patterns) if length == 1 else max(2, int((_MOST_SPELLED / len(groups)) ** (1 / length)))
+        for steps in product(patterns[:few], repeat=length):
             examine(steps)
 
     from hypothesis import strategies as st
 
     letter = st.sampled_from(FINITE + skipped)
-    step = st.tuples(*(letter for _ in _GROUPS))
-    search(st.lists(step, max_size=12), examine, min(50, case.examples))
+    step = st.tuples(*(letter for _ in groups))
+    search(st.lists(step, max_size=12), examine, max(4, min(50, case.examples, _MOST_DRAWN // len(groups))))
 
 
-def _skips(case: Case, letter: str) -> bool:
-    joint = case.walk(_GROUPS).take_each(dict.fromkeys(_GROUPS, letter))
+def _groups(case: Case) -> tuple[str, ...]:
+    """Give the groups of a scaler that has a scale for each of some, or two names that any other is told of."""
+    driver = case.walk().driver
+    own = driver.groups if driver.groups != ONE_GROUP else _GROUPS
+    if len(own) < 2:
+        raise NotApplicable(f"it has a scale for one group, {own[0]!r}")
+    if "groups" not in driver.can or case.walk(own).driver.groups != own:
+        raise NotApplicable("it cannot be driven with several groups")
+    return own
+
+
+def _patterns(groups: int) -> list[_Step]:
+    """Give the steps in which each group may overflow or not; of many groups those where one does, or all but one."""
+    if groups < 4:
+        return list(product(FINITE + OVERFLOW, repeat=groups))
+    alone = ((FINITE, OVERFLOW), (OVERFLOW, FINITE))
+    return [
+        *((letter,) * groups for letter in FINITE + OVERFLOW),
+        *(
+            tuple(one if place == which else others for place in range(groups))
+            for which in range(groups)
+            for others, one in alone
+        ),
+    ]
+
+
+def _skips(case: Case, groups: tuple[str, ...], letter: str) -> bool:
+    joint = case.walk(groups).take_each(dict.fromkeys(groups, letter))
     return all(update is None for update in joint.applied.values())
 
 
@@ -69,7 +98,10 @@ def _agree(case: Case, walk: Walk, letters: dict[str, str], joint: Joint) -> Non
     if applied and overflowed:
         raise walk.fault(f"{_named(overflowed)} overflowed, and the steps of all groups were applied")
     if skipped and not overflowed and _applies_with_one_group(case, walk.history):
-        raise walk.fault("no group overflowed, and the step was skipped, which with one group is applied")
+        remedy = "; use observation.overflowed" if isinstance(walk.driver, ValueDriver) else ""
+        raise walk.fault(
+            f"no group overflowed, and the step was skipped, which with one group is applied{remedy}"
+        )
     for group, update in applied.items():
         given = joint.given[group]
         assert given is not None  # it has a letter
@@ -104,7 +136,8 @@ def _divisor(given: Array, update: Array) -> float:
 
 
 def _named(groups: list[str]) -> str:
-    return " and ".join(repr(group) for group in groups)
+    more = [f"{len(groups) - _MOST_NAMED} more"] if len(groups) > _MOST_NAMED + 1 else []
+    return " and ".join([*map(repr, groups[: _MOST_NAMED if more else None]), *more])
 
 
 CHECKS = (Check("groups_agree", 13, groups_agree, trait="groups"),)

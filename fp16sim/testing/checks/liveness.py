@@ -9,6 +9,7 @@ from fp16sim.testing.checks.check import Check
 from fp16sim.testing.checks.closed import ClosedLoop, all_loops, closed_loops, overflows_down_to
 from fp16sim.testing.histories import FINITE, NAN, OVERFLOW, every
 from fp16sim.testing.search import search, shortest_run
+from fp16sim.testing.values import ValueDriver
 from fp16sim.testing.walk import Fault, Walk, usable, written
 
 __all__ = ["CHECKS"]
@@ -83,10 +84,10 @@ def _comes_down(walk: Walk, loop: ClosedLoop, profile: Profile) -> bool:
             moved = len(walk.letters)
     if skipped:
         raise Fault(
-            walk.history[:skipped], f"with {loop} a finite step is skipped, as are all in {bound} steps"
+            walk.history[:skipped], f"with {loop}, a finite step is skipped, as are all in {bound} steps"
         )
     if usable(scale):
-        kept = f"with {loop} the scale is {written(scale)} after {bound} steps more"
+        kept = f"with {loop}, the scale is {written(scale)} after {bound} steps more"
         raise Fault(walk.history[: moved + 1], kept)
     raise Fault(
         walk.history[:moved], f"the scale is {written(scale)}, and {bound} steps more give no usable one"
@@ -212,6 +213,8 @@ def endless_overflows_are_reported(case: Case) -> None:
                 moved = len(walk.letters)
         steps = "overflows" if letter == OVERFLOW else "steps with NaN"
         what = f"the scale stays {written(scale)}, and {bound} {steps} in a row bring no reason to stop"
+        if isinstance(walk.driver, ValueDriver):
+            what += '; give Decision(stop="why")'
         raise Fault(walk.history[: moved + 1], what)
 
     search(_short_histories(), examine, 12)

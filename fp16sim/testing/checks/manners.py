@@ -127,7 +127,10 @@ def unchecked_update_is_refused(case: Case) -> None:
                 raise walk.fault(f"an update without a check is no clear error: {fault.what}") from fault
         else:
             if not stop:
-                raise walk.fault("an update without a check was taken: nobody had looked at the gradients")
+                remedy = "; raise if not observation.checked" if isinstance(walk.driver, ValueDriver) else ""
+                raise walk.fault(
+                    f"an update without a check was taken: nobody had looked at the gradients{remedy}"
+                )
         if (after := walk.scale()) != before and before == before:
             raise walk.fault(
                 f"an update without a check was refused, and the scale went from {written(before)} "

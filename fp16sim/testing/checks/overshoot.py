@@ -51,8 +51,9 @@ def one_overflow_one_backoff(case: Case) -> None:
             if told.stop or not usable(scale):
                 return
             if overflowed and scale < loop.limit * backoff * _NEARLY:
+                fell = "falls" if letter != FINITE else "fell on a finite step"
                 what = (
-                    f"with {loop} the scale falls to {written(scale)}, "
+                    f"with {loop}, the scale {fell} to {written(scale)}, "
                     f"where one backoff gives {written(loop.limit * backoff)} or more"
                 )
                 raise walk.fault(what)

@@ -6,7 +6,7 @@ Properties 1 and 2.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from functools import partial
 
@@ -60,7 +60,8 @@ def applies_only_finite_updates(case: Case) -> None:
     from hypothesis import strategies as st
 
     for history in every(LETTERS, 3):
-        _finite(case, (history, [_SCALED[0]]))
+        for value in (None, _SCALED[0]):
+            _finite(case, (history, [value]))
     _finite_wherever_it_is_bad(case)
     _finite_among_several(case)
     _finite_after_bursts(case)
@@ -131,8 +132,11 @@ def _finite_for_long(case: Case) -> None:
             return
 
 
-def _finite(case: Case, drawn: tuple[str, list[float]], told: int = 0) -> None:
-    """Look at what is applied, at the edges of runs after the first steps, of which the scaler is told only."""
+def _finite(case: Case, drawn: tuple[str, Sequence[float | None]], told: int = 0) -> None:
+    """Look at what is applied, at the edges of runs after the first steps, of which the scaler is told only.
+
+    The values are those of scaled gradients; None is the true gradient 1, which float32 holds whatever the scale is.
+    """
     history, values = drawn
     walk = case.walk()
     for place, (letter, whole) in enumerate(zip(history, edges(history), strict=True)):
@@ -147,10 +151,12 @@ def _finite(case: Case, drawn: tuple[str, list[float]], told: int = 0) -> None:
             return
 
 
-def _gradient(letter: str, scaled: float, factor: float) -> Floats:
+def _gradient(letter: str, scaled: float | None, factor: float) -> Floats:
     """Give the true gradient that is `scaled` after it was multiplied by the factor."""
     if letter != FINITE:
         return GRADIENTS[letter]
+    if scaled is None:
+        return np.array([1.0])
     return np.array([scaled / factor if usable(factor) else scaled])
 
 
@@ -162,7 +168,7 @@ def _need_finite(walk: Walk, outcome: Outcome, true: Floats) -> None:
     if math.isfinite(given):
         how = (
             f"a gradient of {true[place]:g} times the scale {written(outcome.factor)} is {given:g}, "
-            f"and unscaling made {applied} of that"
+            f"and unscaling made {applied} of that{_remedy(walk, outcome.factor)}"
         )
     else:
         kind, shown = outcome.given.dtype, given if outcome.given.size == 1 else outcome.given.tolist()
@@ -171,12 +177,26 @@ def _need_finite(walk: Walk, outcome: Outcome, true: Floats) -> None:
     raise walk.fault(f"the optimizer was given {applied}: {how}")
 
 
+def _remedy(walk: Walk, factor: float) -> str:
+    looks = (
+        ["define accepts"]
+        if isinstance(walk.driver, ValueDriver) and "rechecks" not in walk.driver.can
+        else []
+    )
+    both = looks + ["keep the scale at 1 or more"] * (factor < 1)
+    return "; " + ", or ".join(both) if both else ""
+
+
 def rechecks_after_unscaling(case: Case) -> None:
     """What becomes infinite or NaN after unscaling, by a hook or by clipping, does not reach the optimizer."""
     from hypothesis import strategies as st
 
-    if "rechecks" not in case.walk().driver.can and "rechecks" not in case.traits:
-        raise NotApplicable("it does not look at unscaled gradients, and the trait 'rechecks' is not claimed")
+    driver = case.walk().driver
+    if "rechecks" not in driver.can and "rechecks" not in case.traits:
+        remedy = "; define accepts to look" if isinstance(driver, ValueDriver) else ""
+        raise NotApplicable(
+            f"it does not look at unscaled gradients, and the trait 'rechecks' is not claimed{remedy}"
+        )
 
     def examine(drawn: tuple[str, float, int]) -> None:
         history, value, place = drawn

@@ -6,11 +6,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from fp16sim.testing.case import Case
+from fp16sim.testing.checks.applied import moderate
 from fp16sim.testing.checks.check import Check
 from fp16sim.testing.histories import FINITE, LETTERS, NAN, OVERFLOW, every
 from fp16sim.testing.search import search
-from fp16sim.testing.walk import ERRORS, NotApplicable, Walk, described, told_apart
+from fp16sim.testing.walk import ERRORS, NotApplicable, Walk, described, told_apart, written
 
 __all__ = ["CHECKS"]
 
@@ -23,7 +26,8 @@ def checkpoint_round_trip(case: Case) -> None:
     """A new scaler that a state was loaded into goes on as the one that was saved, at any place of a history.
 
     Every way of saving that the scaler has is tried. Compared are the scale right after loading, and then at each step
-    the scale, whether it was applied, and whether training stops.
+    the scale, whether it was applied, and whether training stops; and what the gradient of a finite step right after
+    loading is divided by.
     """
     ways = _ways(case)
     if not ways:
@@ -39,6 +43,8 @@ def checkpoint_round_trip(case: Case) -> None:
 
     def examine(halves: tuple[str, str]) -> None:
         _examine(case, ways, halves[0] + halves[1], (len(halves[0]),))
+        for way in ways:
+            _divide(case, halves[0], way)
 
     half = case.histories(LETTERS, most_runs=3)
     search(st.tuples(half, half), examine, max(4, case.examples // 4))
@@ -95,6 +101,8 @@ def _examine(case: Case, ways: tuple[str, ...], history: str, places: Iterable[i
         if place < len(track.steps) or place == len(history) == len(track.steps):
             for way in ways:
                 _restart(case, track, history[: len(track.steps)], place, way)
+                if place == len(history):
+                    _divide(case, history[:place], way)
 
 
 def _restart(case: Case, track: _Track, history: str, place: int, way: str) -> None:
@@ -115,6 +123,26 @@ def _restart(case: Case, track: _Track, history: str, place: int, way: str) -> N
         differs = _difference(walk, given, (scale, applied, stop))
         if differs:
             raise walk.fault(f"after saving and loading by {way} {differs}")
+
+
+def _divide(case: Case, history: str, way: str) -> None:
+    """Take a step with gradients right after loading, and one of a scaler that was never saved."""
+    one, other = case.walk(), case.walk()
+    if any((told := walk.tell_all(history)) is not None and told.stop for walk in (one, other)):
+        return
+    one.restart(way, case.made())
+    loaded, kept = one.take(FINITE, moderate), other.take(FINITE, moderate)
+    if loaded.factor != kept.factor or loaded.applied is None or kept.applied is None:
+        return  # a scale that differs, or a skip, shows without gradients
+    if loaded.applied.tobytes() != kept.applied.tobytes():
+        with np.errstate(all="ignore"):
+            now, then = (
+                float(each.given[0] / each.applied[0]) for each in (loaded, kept) if each.applied is not None
+            )
+        raise one.fault(
+            f"after saving and loading by {way} a gradient multiplied by {written(loaded.factor)} is divided by "
+            f"{told_apart(now, then)[0]}; without that by {told_apart(now, then)[1]}"
+        )
 
 
 def _difference(walk: Walk, told: Any, expected: _Step) -> str | None:

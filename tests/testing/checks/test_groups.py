@@ -95,7 +95,8 @@ def test_a_chain_of_scales_that_do_not_move_agrees():
         (
             TakesAMappingForTrue,
             ".",
-            "no group overflowed, and the step was skipped, which with one group is applied",
+            "no group overflowed, and the step was skipped, which with one group is applied; "
+            "use observation.overflowed",
         ),
         (
             lambda: Swapped({"a": 8.0, "b": 64.0}),
@@ -135,3 +136,45 @@ def test_what_applies_overflows_is_left_to_another_check():
 
 def test_groups_have_to_be_claimed():
     says_nothing(GROUPS, lambda: scaling.parse("torch"), "'groups' is not claimed")
+
+
+@dataclass(frozen=True)
+class WithScales:
+    """A scale for each of its own groups."""
+
+    scale: Mapping[str, float]
+
+    def update(self, seen):
+        halved = {group: scale / 2 if seen.overflow[group] else scale for group, scale in self.scale.items()}
+        return replace(self, scale=halved), Decision(not seen.overflowed, self.scale)
+
+
+class EachOfItsOwn(WithScales):
+    def update(self, seen):
+        following, decision = super().update(seen)
+        return following, replace(decision, apply={group: not bad for group, bad in seen.overflow.items()})
+
+
+class ByTheScaleOfTheFirst(WithScales):
+    def update(self, seen):
+        following, decision = super().update(seen)
+        first, second, *_ = self.scale
+        return following, replace(decision, divide_by={**self.scale, second: self.scale[first]})
+
+
+SEVERAL = ({"w": 8.0, "x": 2.0}, {"w": 8.0, "x": 2.0, "y": 4.0}, {f"l{i}": 2.0 ** (i % 8) for i in range(40)})
+
+
+@pytest.mark.parametrize("scales", SEVERAL, ids=len)
+def test_a_scaler_with_scales_for_its_own_groups_is_driven_with_those(scales):
+    passes(GROUPS, lambda: WithScales(scales), ["groups"])
+    each = fault(GROUPS, lambda: EachOfItsOwn(scales), ["groups"])
+    assert (each.history, "was skipped, that of" in each.what) == ("o", True)
+    other = fault(GROUPS, lambda: ByTheScaleOfTheFirst(scales), ["groups"])
+    first = next(iter(scales))
+    assert len(other.history) <= 2
+    assert other.what.endswith(f"the scale of {first!r}")
+
+
+def test_one_group_of_its_own_is_not_several():
+    says_nothing(GROUPS, lambda: WithScales({"w": 8.0}), "a scale for one group, 'w'", ["groups"])

@@ -21,7 +21,7 @@ def test_a_lag_of_one_step_overshoots(text):
     found = fault(lambda: parse(text))
     assert found.history == "oo."
     assert found.what == (
-        "with gradients that overflow from a scale of 65536 on the scale falls to 16384, "
+        "with gradients that overflow at every scale of 65536 or more, the scale fell on a finite step to 16384, "
         "where one backoff gives 32768 or more"
     )
 
@@ -127,7 +127,7 @@ def test_planted_faults_are_found():
     assert str(fault(FallsFar)) == '".....o": one overflow lowers the scale from 2048 to 1'
     again = fault(AgainOnTheNextStep)
     assert again.history == "o."
-    assert "falls to 256, where one backoff gives 512 or more" in again.what
+    assert "fell on a finite step to 256, where one backoff gives 512 or more" in again.what
     twice = fault(TwiceAfterGrowth)
     assert twice.history == ".....o"
     assert "where one backoff gives" in twice.what

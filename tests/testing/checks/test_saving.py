@@ -185,3 +185,33 @@ def test_nothing_is_saved_where_there_is_no_way():
             return self, Decision(apply=not seen.overflowed, divide_by=self.scale)
 
     says_nothing(SAVING, Bare, "no way to save")
+
+
+@dataclass(frozen=True)
+class DividesByALoadedScale:
+    """Saves what the last step was divided by, and divides the first one after loading by that."""
+
+    scale: float = 1024.0
+    divisor: float = 1024.0
+    loaded: bool = False
+
+    def update(self, seen):
+        divisor = self.divisor if self.loaded else self.scale
+        following = replace(
+            self, scale=self.scale / 2 if seen.overflowed else self.scale, divisor=self.scale, loaded=False
+        )
+        return following, Decision(not seen.overflowed, divisor)
+
+    def state_dict(self):
+        return {"scale": self.scale, "divisor": self.divisor}
+
+    def load_state_dict(self, state):
+        return DividesByALoadedScale(**state, loaded=True)
+
+
+def test_the_first_step_after_loading_is_divided_by_the_scale_that_scaled():
+    found = fault(SAVING, DividesByALoadedScale)
+    assert str(found) == (
+        '"o|.": after saving and loading by state_dict a gradient multiplied by 512 is divided by 1024; '
+        "without that by 512"
+    )
