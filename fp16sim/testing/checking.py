@@ -104,7 +104,7 @@ def check_scaler(
     ...     check_scaler(lambda: fs.scaling.make("keras2", initial_scale=0.25))
     ... except ScalerCheckError as error:
     ...     [verdict.what for verdict in error.report.failures if verdict.number == 7]
-    ['"o": the scale rose from 0.25 to 1 on an overflow']
+    ['"o": the scale rose from 0.25 to 1 on an overflow; clamp with min(old, new)']
     """
     __tracebackhide__ = True
     report = Report(tuple(verdicts(make, traits, expected_failures, only)))
