@@ -71,7 +71,7 @@ def _groups(case: BackendCase) -> Iterator[Group]:
 def _walk(route: Route) -> Iterator[Matrices]:
     """Give products of every number of terms, rows and columns, and one that is large enough to be divided."""
     for k in lengths(route.path):
-        yield _regular(route, *_SIDES, k, (3, 3) if k < 10 else (2, 2) if k < 18 else (1, 1))
+        yield _regular(route, *_SIDES, k, (3, 2) if k < 10 else (2, 2) if k < 18 else (1, 1))
     for layout in LAYOUTS[1:]:
         for layouts in ((layout, "contiguous"), ("contiguous", layout)):
             yield _regular(route, *_SIDES, _TERMS, (2, 2))._replace(layouts=layouts)

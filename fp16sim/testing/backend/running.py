@@ -127,7 +127,14 @@ def check_backend(
 
     Notes
     -----
-    On one core of two, which others used too.
+    Times of the package's own CPU backend, which passes: all checks took 80 seconds of one core (two minutes by the
+    clock on two cores at a load of 3.5), longest ``"matmul"`` with 11; ``formats=["binary16"]`` took 16 seconds, with
+    ``datapaths=["float16"]`` 6, and with ``methods=["matmul"]`` too 0.1. A backend that is slow itself takes longer:
+    most of these times is spent on the definition. A check that fails ends at its first fault in each format or
+    datapath, and cuts the first of them by at most 2,000 inputs.
+
+    Examined at every size are the datapaths that have names, or those of `datapaths`; of the others, which are drawn,
+    the sizes are drawn as well.
 
     Examples
     --------

@@ -81,8 +81,8 @@ def _walk(route: Route, method: str) -> Iterator[Cube]:
         if n <= _most_walked(route.path, method):
             yield Cube(route, regular(route.fmt, n, 1, 1), 1)
             yield Cube(route, regular(route.fmt, n, 1, 1), _INNER if method == "sum" else _FEW)
-    for size in WALKED:
-        if method == "sum":  # the others are made of one sum after the other
+    for size in WALKED if method == "sum" else range(18):
+        if method == "sum":
             yield Cube(route, regular(route.fmt, 2, 2, size), 1)
         yield Cube(route, regular(route.fmt, 2, 2, 1), size)
 
