@@ -81,7 +81,7 @@ def test_a_condemned_scaler_of_the_package(capsys):
     captured = checked(capsys, TINY, code=1)
     assert captured.out.splitlines() == [
         'FAILED                5  scale_stays_above_zero',
-        '                         "o": the scale went from 2^-149 to 0',
+        '                         "o": the scale went from 2^-149 to 0; give it a floor',
         "                         rule: The scale never becomes zero or negative.",
         "passed                7  overflow_never_raises_the_scale",
         "",
@@ -135,7 +135,7 @@ def test_json_is_one_object_and_nothing_else(capsys):
     )
     assert [each["check"] for each in data["checks"]] == [*PICKED, "exact_window"]
     assert data["checks"][0]["history"].startswith("o{")
-    assert data["checks"][0]["what"].endswith("to 0")
+    assert data["checks"][0]["what"].endswith("to 0; give it a floor")
     assert data["checks"][0]["says"] == "The scale never becomes zero or negative."
     assert json.loads(checked(capsys, "robust,growth_interval=3", "--json", code=0).out)["ok"] is True
 

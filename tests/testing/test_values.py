@@ -524,15 +524,15 @@ class Bad:
 @pytest.mark.parametrize(
     ("attributes", "message"),
     [
-        ({"scale": None}, "it is None, and a scale is a number"),
-        ({"scale": "8"}, "it is '8', and a scale is a number"),
+        ({"scale": None}, "scale is None, and not a number"),
+        ({"scale": "8"}, "scale is '8', and not a number"),
         (
             {"observe": lambda self, gradients: True},
             "observe gave a bool: it gives an fs.scaling.Observation",
         ),
         ({"observe": lambda self, gradients: None}, "observe gave a NoneType"),
         ({"scale_loss": lambda self, loss: 8.0}, "scale_loss gave a float: it gives the loss"),
-        ({"scale": {"w": 8.0, "v": None}}, "it is None, and a scale is a number"),
+        ({"scale": {"w": 8.0, "v": None}}, "scale is None, and not a number"),
         ({"scale": {}}, "nothing for the group 'all' among those that it has: none"),
         (
             {"update": lambda self, observation: (self, Decision(apply={"x": True}, divide_by=8.0))},
