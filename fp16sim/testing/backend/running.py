@@ -138,20 +138,20 @@ def check_backend(
 
     Examples
     --------
-    A backend whose rectifier takes every negative encoding for a number below zero:
+    A backend whose rectifier leaves -0 as it is:
 
     >>> import numpy as np
     >>> from fp16sim.emulator.backends.base import Backend
     >>> class Mine(Backend):
     ...     def relu(self, bits, fmt):
-    ...         return np.where(bits < fmt.sign_bit, bits, 0).astype(bits.dtype)
+    ...         return np.where(bits == fmt.sign_bit, bits, super().relu(bits, fmt))
     >>> try:
     ...     check_backend(Mine, formats=["binary16"], methods=["relu", "maximum_of"])
     ... except BackendCheckError as error:
     ...     print(error)
     1 of 2 checks failed
-    relu: relu in binary16: 0xfe00 (nan) gave 0x0000, the definition gives 0x7e00
-    >>> known = {"relu": "NaN may become 0 here"}
+    relu: relu in binary16: 0x8000 (-0) gave 0x8000, the definition gives 0x0000
+    >>> known = {"relu": "-0 may stay here"}
     >>> report = check_backend(Mine, formats=["binary16"], methods=["relu"], expected_failures=known)
     >>> report.verdicts[0].status
     'failed as expected'
