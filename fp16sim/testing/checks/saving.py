@@ -38,6 +38,10 @@ def checkpoint_round_trip(case: Case) -> None:
         _examine(case, ways, history, range(len(history) + 1))
     for history, places in sorted(_directed(case), key=lambda each: len(each[0])):
         _examine(case, ways, history, places)
+    window, lowered = FINITE * (case.profile.window or 1), OVERFLOW * max(case.profile.patience, 1)
+    for history in (*every(FINITE + OVERFLOW, 3), lowered + window):
+        for way in ways:
+            _divide(case, history, way)
 
     from hypothesis import strategies as st
 
@@ -101,8 +105,6 @@ def _examine(case: Case, ways: tuple[str, ...], history: str, places: Iterable[i
         if place < len(track.steps) or place == len(history) == len(track.steps):
             for way in ways:
                 _restart(case, track, history[: len(track.steps)], place, way)
-                if place == len(history):
-                    _divide(case, history[:place], way)
 
 
 def _restart(case: Case, track: _Track, history: str, place: int, way: str) -> None:
