@@ -53,7 +53,7 @@ def test_a_driver_has_its_own_groups():
         (
             "deepspeed,initial_scale_power=2,loss_scale_window=1",
             "",
-            "step, update, backward(1), step: applied 0.5 where the gradient was 1",
+            "step, update, backward(1), step: applied 0.5 where the gradient was 1: multiplied by 4, divided by 8",
         ),
         ("openseq2seq_logmax", "", "step, update: the scale is nan"),
     ],
