@@ -30,6 +30,7 @@ __all__ = [
     "simple",
     "sources",
     "styled",
+    "table",
 ]
 
 STYLES = ("moderate", "cancelling", "swamping", "edges", "zeros")
@@ -241,6 +242,11 @@ _RELATIONS: tuple[Partner, ...] = (
 
 def _hash(stream: int, index: int) -> int:
     return random_bits(key_of(stream), index)
+
+
+def table(fmt: Format) -> list[int]:
+    """List the encodings that `encodings` draws, each once."""
+    return list(dict.fromkeys(_table(fmt)))
 
 
 def one(fmt: Format) -> int:

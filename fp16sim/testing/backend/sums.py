@@ -331,7 +331,33 @@ def _relu_groups(case: BackendCase) -> Iterator[Group]:
     shapes = st.sampled_from([(1,), (2,), (7,), (3, 3), (2, 1, 9), (65,), (), (0,), (2, 0)])
     for fmt in case.formats:
         numbers = st.lists(inputs.encodings(fmt), min_size=1, max_size=16)
-        yield Group(fmt.name, st.tuples(numbers, shapes), partial(_rectified, case, fmt), 3)
+        yield Group(
+            fmt.name,
+            st.tuples(numbers, shapes),
+            partial(_rectified, case, fmt),
+            3,
+            partial(_relu_walk, fmt),
+            moves=partial(_relu_moves, fmt),
+        )
+
+
+def _relu_walk(fmt: Format) -> Iterator[tuple[list[int], tuple[int, ...]]]:
+    """Give every encoding that is drawn, each at once."""
+    every = inputs.table(fmt)
+    yield every, (len(every),)
+
+
+def _relu_moves(fmt: Format, drawn: tuple[list[int], tuple[int, ...]]) -> Iterator[smaller.Move]:
+    pieces = [partial(_left, piece) for piece in smaller.cuts(len(drawn[0]))]
+    yield from smaller.at(0, pieces)
+    yield from smaller.at(1, [smaller.to((1,))])
+    yield from smaller.at(0, smaller.lists(fmt, len(drawn[0])))
+
+
+def _left(piece: tuple[int, int], numbers: list[int]) -> list[int] | None:
+    start, end = piece
+    left = [*numbers[:start], *numbers[end:]]
+    return left if left and start < len(numbers) else None
 
 
 def _rectified(case: BackendCase, fmt: Format, drawn: tuple[list[int], tuple[int, ...]]) -> None:
