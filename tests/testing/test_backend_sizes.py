@@ -123,7 +123,7 @@ def test_convolutions_are_cut_in_every_way() -> None:
     def where(which: str, a: Any, b: Any, geometry: Geometry, *_: Any) -> bool:
         return which == "forward" and geometry.stride[-1] > 1 and len(a) > 1
 
-    message = shown(wrong("convolve", where), "convolve.forward", examples=16)
+    message = shown(wrong("convolve", where), "convolve.forward", examples=100)
     assert "(2, 1, 1) by (1, 1, 1), stride (2,): element 0 of 2, [0x0000 (0), 0x0000 (0)] by" in message
 
 
