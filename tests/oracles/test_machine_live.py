@@ -1,5 +1,7 @@
 """The state machine on torch's own GradScaler, on the CPU."""
 
+import re
+
 import pytest
 
 from fp16sim.testing import ScalerMachine
@@ -23,20 +25,20 @@ def test_gradscaler_is_right_in_order(make, groups):
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({}, "No inf checks were recorded for this optimizer."),
+        ({}, r".*No inf checks were recorded for this optimizer\."),
         (
             {"misuse": False, "traits": ["rechecks"]},
-            "backward(1), unscale, put(nan), step: applied nan where the gradient was nan",
+            r"backward\(1\), unscale, put\((nan|inf)\), step: applied \1 where the gradient was \1",
         ),
         (
             {"misuse": False, "traits": ["groups"], "groups": ("a", "b")},
-            "backward(a=1, b=inf), step(a), step(b): a moved where b was skipped",
+            r"backward\((a=1, b=inf|a=inf, b=1)\), step\(a\), step\(b\): (a|b) moved where (a|b) was skipped",
         ),
     ],
 )
 def test_what_was_reported_is_found(make, options, says):
-    """Lightning#7975, pytorch#97415 and apex#114."""
+    """Lightning#7975, pytorch#97415 and apex#114; of two that are as short, which is drawn first is left open."""
     with pytest.raises(OrderFault) as caught:
         ScalerMachine.of(make, **options).TestCase().debug()
-    assert str(caught.value).endswith(says)
+    assert re.fullmatch(says, str(caught.value))
     assert len(caught.value.calls) <= 4
