@@ -48,9 +48,10 @@ class MxnetScaler(SavedScaler):
     From 2^-1074 the scale becomes 0, and MXNet divides by it: a ZeroDivisionError, also a reason to stop. A skip leaves
     the optimizer as it was. Trainer saves nothing of the scaler: a restarted run begins with the initial scale.
 
-    Violates: 3 (no way out of 0), 5 (from 2^-1074, ``oo``), 6 (``oo`` at one scale is two halvings), 7 (with a window
-    of 1, ``.o``: at the overflow the scale doubles), 9 (the scale doubles a step after the window), 10 (nothing is
-    saved: ``o`` before a restart is forgotten).
+    Violates: 1 (at a scale of 1/2, ``.``: a gradient that float32 holds only scaled is applied as infinite), 3 (no way
+    out of 0), 5 (from 2^-1074, ``oo``), 6 (``oo`` at one scale is two halvings), 7 (with a window of 1, ``.o``: at the
+    overflow the scale doubles), 9 (the scale doubles a step after the window), 10 (nothing is saved: ``o`` before a
+    restart is forgotten), 11 (from 2^127, ``..``: after the first error every finite step is one).
 
     Examples
     --------
