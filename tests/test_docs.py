@@ -56,6 +56,15 @@ def test_the_page_names_every_trait_and_public_name() -> None:
     from fp16sim.testing.case import TRAITS
 
     assert [trait for trait in TRAITS if not re.search(rf"`{trait}[=`]", TEXT)] == []
-    said = {"Chain", "Driver", "Fault", "NotApplicable", "Report", "Verdict", "BackendCheckError", "backend_checks"}
+    said = {
+        "Chain",
+        "Driver",
+        "Fault",
+        "NotApplicable",
+        "Report",
+        "Verdict",
+        "BackendCheckError",
+        "backend_checks",
+    }
     assert [name for name in testing.__all__ if name not in TEXT and name not in said] == []
     assert [name for name in re.findall(r"\]\(([^)#]+)\)", TEXT) if not (PAGE.parent / name).exists()] == []

@@ -110,7 +110,8 @@ def _agree(case: Case, walk: Walk, letters: dict[str, str], joint: Joint) -> Non
 
 def _applies_with_one_group(case: Case, history: str) -> bool:
     walk = case.walk()
-    taken = [walk.take(letter) for letter in history]  # with gradients: at an infinite scale they are infinite
+    # With gradients: at an infinite scale they are infinite.
+    taken = [walk.take(letter) for letter in history]
     return taken[-1].applied is not None
 
 
