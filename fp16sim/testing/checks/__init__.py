@@ -32,7 +32,7 @@ _MODULES = (
     stops,
     transparency,
     windows,
-    applied,  # it has no number, and comes after those that were here before
+    applied,  # last of those without a number
 )
 
 CHECKS: tuple[Check, ...] = tuple(

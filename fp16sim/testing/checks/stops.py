@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import builtins
+
 import numpy as np
 
+from fp16sim.testing.adapters.looks import CRASHES
 from fp16sim.testing.case import Case
 from fp16sim.testing.checks.check import Check
 from fp16sim.testing.histories import FINITE, LETTERS, NAN, OVERFLOW, every
@@ -14,19 +17,7 @@ __all__ = ["CHECKS"]
 
 _LONGEST_BURST = 2500
 _CRASHES = tuple(
-    error.__name__
-    for error in (
-        AttributeError,
-        IndexError,
-        KeyError,
-        LookupError,
-        NameError,
-        OverflowError,
-        RecursionError,
-        TypeError,
-        UnboundLocalError,
-        ZeroDivisionError,
-    )
+    name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, CRASHES)
 )
 """Errors that no scaler raises to say that training stops; FloatingPointError is one that some do."""
 
