@@ -252,9 +252,15 @@ def _by_thread(watch: Watch) -> Iterator[None]:
 
     looking = threading.Thread(target=run, name="fp16sim watchdog", daemon=True)
     looking.start()
+    # What is sent arrives before `join` has returned. Nothing is taken back by PyThreadState_SetAsyncExc(target, NULL):
+    # Python 3.11 then looks for an exception for ever, and under sys.settrace it does nothing else.
     try:
-        yield
-    finally:
+        try:
+            yield
+        finally:
+            ended.set()
+            looking.join()
+    except Hang:  # which may have arrived before the thread was told to end
         ended.set()
         looking.join()
-        interrupt(target, None)  # one that came too late
+        raise

@@ -2,6 +2,7 @@
 
 import functools
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -200,6 +201,28 @@ def test_another_thread_is_watched_by_a_thread():
     assert isinstance(error, Fault)
     assert error.history == "o.."
     assert not any(each.name == "fp16sim watchdog" for each in threading.enumerate())
+
+
+TRACED_AFTERWARDS = """
+import sys, threading
+from fp16sim import scaling
+from fp16sim.testing import scaler_checks
+
+check = dict(scaler_checks())["overflow_never_raises_the_scale"]
+thread = threading.Thread(target=check, args=(lambda: scaling.make("robust"),))
+thread.start()
+thread.join()
+sys.settrace(lambda *_: None)
+print((lambda: "traced")())
+"""
+
+
+def test_a_debugger_or_coverage_works_after_another_thread_was_watched():
+    # In a process of its own: Python 3.11 may hang for ever in the first function that is traced.
+    done = subprocess.run(
+        [sys.executable, "-c", TRACED_AFTERWARDS], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout, done.returncode) == ("traced\n", 0), done.stderr
 
 
 def test_without_a_timer_as_on_windows(monkeypatch):
