@@ -13,6 +13,8 @@ else
 endif
 WORKERS ?= 2
 PYTEST := $(BIN)/python -m pytest
+# The longest takes some 40 s on two cores: one that hangs is named, and does not hold up the others.
+STUCK := --timeout=600 --timeout-method=thread
 
 .PHONY: run test test-all test-oracles bench experiments lint format clean
 
@@ -20,14 +22,14 @@ run: $(VENV)/.report  ## train one network four times and write runs/digits/repo
 	$(BIN)/fp16sim train --out runs/digits
 
 test: $(VENV)/.test  ## samples of everything, under 10 minutes on two cores
-	$(PYTEST) -n $(WORKERS) -m "not slow and not oracle"
+	$(PYTEST) $(STUCK) -n $(WORKERS) -m "not slow and not oracle"
 
 test-all: $(VENV)/.oracles  ## the same and the exhaustive runs, those against other programs too; prints what each covered
-	$(PYTEST) -n $(WORKERS) -m "not slow and not oracle"
+	$(PYTEST) $(STUCK) -n $(WORKERS) -m "not slow and not oracle"
 	$(PYTEST) -m slow -s
 
 test-oracles: $(VENV)/.oracles  ## against torch and gfloat; skips, with the reason, where they are absent
-	$(PYTEST) -n $(WORKERS) -m "oracle and not slow"
+	$(PYTEST) $(STUCK) -n $(WORKERS) -m "oracle and not slow"
 
 bench: $(VENV)/.bench $(VENV)/.torch  ## ratios to numpy, a copy of the same bytes, sgemm and torch, each in one run
 	env -u OPENBLAS_CORETYPE -u OPENBLAS_L2_SIZE $(BIN)/python experiments/bench/elementwise.py
