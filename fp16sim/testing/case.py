@@ -13,7 +13,7 @@ from typing import Any
 from unittest import SkipTest
 
 from fp16sim.testing.adapters import adapt
-from fp16sim.testing.driver import ONE_GROUP
+from fp16sim.testing.driver import ONE_GROUP, as_groups
 from fp16sim.testing.histories import FINITE, LETTERS, OVERFLOW
 from fp16sim.testing.traits import TRAITS, as_traits
 from fp16sim.testing.walk import ERRORS, Fault, Hang, Walk, described, usable
@@ -95,8 +95,9 @@ class Case:
         except ERRORS as error:
             raise Fault("", f"making a scaler raised {described(error)}") from error
 
-    def walk(self, groups: tuple[str, ...] = ONE_GROUP) -> Walk:
-        """Begin a history with a new scaler."""
+    def walk(self, groups: Iterable[str] = ONE_GROUP) -> Walk:
+        """Begin a history with a new scaler; names that are no groups are the caller's error, and no fault of it."""
+        groups = as_groups(groups)
         made = self.made()
         try:
             return Walk(adapt(made, groups))

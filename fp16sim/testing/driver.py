@@ -7,7 +7,7 @@ One driver holds one scaler and, for each group (an optimizer, a rank, a layer),
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,18 @@ import numpy.typing as npt
 
 from fp16sim.testing.histories import FINITE, NAN, OVERFLOW
 
-__all__ = ["GRADIENTS", "ONE_GROUP", "PEAK", "Driver", "Refusal", "Told", "clipped", "number", "scaled"]
+__all__ = [
+    "GRADIENTS",
+    "ONE_GROUP",
+    "PEAK",
+    "Driver",
+    "Refusal",
+    "Told",
+    "as_groups",
+    "clipped",
+    "number",
+    "scaled",
+]
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -41,6 +52,49 @@ class Told:
 
     applied: bool
     stop: str | None = None
+
+
+def as_groups(groups: Iterable[str]) -> tuple[str, ...]:
+    """Read the names of groups: one at least, each once.
+
+    Raises
+    ------
+    TypeError
+        If they are one text, no iterable, or hold what is no text.
+    ValueError
+        If there is none, one has no letter, or one comes twice.
+
+    Examples
+    --------
+    >>> as_groups(["generator", "critic"])
+    ('generator', 'critic')
+    >>> as_groups("ab")
+    Traceback (most recent call last):
+        ...
+    TypeError: groups='ab': names of groups come in a tuple; pass ('ab',) for one group, or ('a', 'b')
+    """
+    if isinstance(groups, str):
+        several = f", or {tuple(groups)}" if 1 < len(set(groups)) == len(groups) < 5 else ""
+        raise TypeError(
+            f"groups={groups!r}: names of groups come in a tuple; pass {(groups or 'all',)} for one group{several}"
+        )
+    if not isinstance(groups, Iterable):
+        raise TypeError(
+            f"groups={groups!r}: names of groups come in a tuple; pass ('generator', 'critic'), for example"
+        )
+    names = tuple(groups)
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"groups={names!r}: the name of a group is text; pass {str(name)!r} for {name!r}")
+        if not name:
+            raise ValueError(f"groups={names!r}: the name of a group has a letter; pass 'all', for example")
+    if not names:
+        raise ValueError("groups=(): there is one group at least; pass ('all',), or leave it out")
+    once = tuple(dict.fromkeys(names))
+    if once != names:
+        twice = next(name for name in once if names.count(name) > 1)
+        raise ValueError(f"groups={names!r}: {twice!r} comes twice, and names are told apart; pass {once!r}")
+    return names
 
 
 def number(value: Any, what: str = "scale") -> float:

@@ -11,7 +11,7 @@ from fp16sim.testing.accounts import NORM, VALUES
 from fp16sim.testing.bookkeeping import Books, OrderFault
 from fp16sim.testing.calls import Call
 from fp16sim.testing.case import Case, Make, case_of
-from fp16sim.testing.driver import ONE_GROUP
+from fp16sim.testing.driver import ONE_GROUP, as_groups
 from fp16sim.testing.raised import forget_the_way
 from fp16sim.testing.search import need_hypothesis, nothing_written, quiet
 from fp16sim.testing.shortest import shortened
@@ -103,7 +103,7 @@ class ScalerMachine(RuleBasedStateMachine):
         cls,
         make: Make | str | Case,
         *,
-        groups: tuple[str, ...] = ONE_GROUP,
+        groups: Iterable[str] = ONE_GROUP,
         traits: Iterable[Any] | Mapping[str, Any] = (),
         misuse: bool = True,
         examples: int = 200,
@@ -126,6 +126,11 @@ class ScalerMachine(RuleBasedStateMachine):
         examples : int
             How many lists of calls are tried, of some tens each; the same for the same loaded code.
 
+        Raises
+        ------
+        TypeError, ValueError
+            As :func:`fp16sim.testing.case.case_of`; if `groups` is one text, is empty, or names one twice.
+
         Examples
         --------
         In a file of tests::
@@ -133,7 +138,10 @@ class ScalerMachine(RuleBasedStateMachine):
             TestMine = fs.testing.ScalerMachine.of(make_mine, groups=("generator", "critic")).TestCase
         """
         case = case_of(make, traits)
-        machine: Any = type("ScalerMachine", (cls,), {"case": case, "optimizers": groups, "misuse": misuse})
+        optimizers = as_groups(groups)
+        machine: Any = type(
+            "ScalerMachine", (cls,), {"case": case, "optimizers": optimizers, "misuse": misuse}
+        )
 
         class TestCase(machine.TestCase):  # type: ignore[misc]
             settings = settings(quiet(examples, shrink=False), stateful_step_count=_RULES)

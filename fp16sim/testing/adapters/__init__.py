@@ -5,6 +5,7 @@ Nothing of the frameworks is imported here: an object of one brings its own, and
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 from fp16sim.testing.adapters.chain import Chain
@@ -14,7 +15,7 @@ from fp16sim.testing.adapters.jmp_like import JmpDriver
 from fp16sim.testing.adapters.keras_like import KerasDriver
 from fp16sim.testing.adapters.looks import has_methods
 from fp16sim.testing.adapters.torch_like import TorchDriver
-from fp16sim.testing.driver import ONE_GROUP, Driver
+from fp16sim.testing.driver import ONE_GROUP, Driver, as_groups
 from fp16sim.testing.values import ValueDriver
 
 __all__ = ["Chain", "adapt"]
@@ -36,7 +37,7 @@ _ACCEPTED = (
 )
 
 
-def adapt(scaler: Any, groups: tuple[str, ...] = ONE_GROUP) -> Driver:
+def adapt(scaler: Any, groups: Iterable[str] = ONE_GROUP) -> Driver:
     """Give a driver of a scaler, chosen by the methods and attributes that it has.
 
     Parameters
@@ -47,7 +48,7 @@ def adapt(scaler: Any, groups: tuple[str, ...] = ONE_GROUP) -> Driver:
         ``LossScaleOptimizer`` or DeepSpeed's ``DynamicLossScaler``, see the drivers in this package on what each
         needs; or a driver already.
     groups : tuple of str
-        Names of the optimizers, ranks or layers that share it.
+        Names of the optimizers, ranks or layers that share it; a driver has its own.
 
     Returns
     -------
@@ -56,7 +57,10 @@ def adapt(scaler: Any, groups: tuple[str, ...] = ONE_GROUP) -> Driver:
     Raises
     ------
     TypeError
-        If it looks like none of these, if it is disabled, or if it chooses a scale for each tensor.
+        If it looks like none of these, if it is disabled, or if it chooses a scale for each tensor; or if `groups` is
+        one text, or no names.
+    ValueError
+        If `groups` is empty, or names one twice.
 
     Examples
     --------
@@ -76,7 +80,7 @@ def adapt(scaler: Any, groups: tuple[str, ...] = ONE_GROUP) -> Driver:
     >>> driver.tell("o"), driver.scale("all")
     (Told(applied=False, stop=None), 512.0)
     """
-    kind = type(scaler).__name__
+    kind, groups = type(scaler).__name__, as_groups(groups)
     if isinstance(scaler, Driver):
         return scaler
     if isinstance(scaler, Chain):
