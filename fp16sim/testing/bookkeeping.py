@@ -17,6 +17,10 @@ from fp16sim.testing.walk import ERRORS, Fault, Walk, usable, written
 
 __all__ = ["Books", "OrderFault"]
 
+_LEFT_OUT = (
+    "; skip an optimizer without gradients, or leave such steps out: ScalerMachine.of(make, misuse=False)"
+)
+
 
 class OrderFault(Fault):
     """A fault that a list of calls shows.
@@ -106,7 +110,8 @@ class Books:
     def make(self, call: Call) -> None:
         """Make a call, if it is one that is made in this place, and look at what it did."""
         in_order = self._is_in_order(call)
-        usual = in_order and not self._lacks_gradients(call)
+        bare = self._lacks_gradients(call)
+        usual = in_order and not bare
         if self.ended or not (usual or self.misuse) or not self._is_possible(call):
             return
         if call.name == "save and load" and self._twin is None:
@@ -115,7 +120,10 @@ class Books:
         self.calls.append(call)
         result, error = _made(call, self.walk.driver, self.case)
         if error is not None and (strict or not is_clear(error)):
-            raise self.fault(f"raised {described(error)}") from error
+            says = described(error)
+            raise self.fault(
+                f"raised {says.rstrip('.') + _LEFT_OUT if in_order and bare else says}"
+            ) from error
         refusal = _briefly(error) if error is not None else self._refusal_in(call, result, strict)
         if call.name == "save and load" and error is None:
             self.walk.driver = result

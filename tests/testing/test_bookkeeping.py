@@ -115,6 +115,15 @@ class Raises(Careful):
         raise RuntimeError("not today")
 
 
+class NeedsGradients(Careful):
+    """Lightning#7975."""
+
+    def step(self, group):
+        if group not in self.held:
+            raise AssertionError("No inf checks were recorded for this optimizer.")
+        return super().step(group)
+
+
 class Crashes(Careful):
     def unscale(self, group):
         return {}["found_inf"] if group in self.unscaled else super().unscale(group)
@@ -243,6 +252,28 @@ class LosesALoad(Careful):
 )
 def test_a_planted_fault_is_caught(faulty, text, shows):
     assert shown(faulty, text) == shows
+
+
+LEFT_OUT = "; skip an optimizer without gradients, or leave such steps out: "
+LEFT_OUT += "ScalerMachine.of(make, misuse=False)"
+
+
+@pytest.mark.parametrize(
+    ("groups", "text"), [(ONE_GROUP, "step"), (TWO, "backward(a=1) step(a) step(b)")], ids=["one", "two"]
+)
+def test_a_step_without_gradients_that_is_refused_is_a_fault_and_the_way_out_is_named(groups, text):
+    found = fault_of(lambda: NeedsGradients(groups), text, groups)
+    assert "raised AssertionError: No inf checks were recorded for this optimizer" in found.what
+    assert found.what.endswith(LEFT_OUT)
+    left_out = Books(Case(lambda: NeedsGradients(groups)), groups, misuse=False)
+    for call in calls(text, groups):
+        left_out.make(call)
+    assert len(left_out.calls) == len(calls(text, groups)) - 1
+    books_of(lambda: Careful(groups), text, groups)
+
+
+def test_a_fault_of_a_step_with_gradients_names_no_way_out():
+    assert "misuse" not in fault_of(Raises, "backward(1) step").what
 
 
 def test_one_skips_where_another_moves_only_if_groups_are_claimed():
