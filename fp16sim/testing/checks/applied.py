@@ -11,6 +11,7 @@ import numpy.typing as npt
 from fp16sim.testing.case import Case
 from fp16sim.testing.checks.check import Check
 from fp16sim.testing.checks.edges import edges
+from fp16sim.testing.checks.unknown_amax import need_no_crash_without_amax
 from fp16sim.testing.histories import FINITE, LETTERS, OVERFLOW, RESTART, every
 from fp16sim.testing.search import search
 from fp16sim.testing.walk import ERRORS, Fault, Walk, usable, written
@@ -38,13 +39,15 @@ def finite_steps_are_applied(case: Case) -> None:
 
     From the start, after overflows and growths, at the floor and at the top, right after saving and loading, over some
     windows. What a second look at the unscaled gradients refuses counts as skipped. Scales below 2^-100 or above
-    2^100 are not judged.
+    2^100 are not judged. A step whose `amax` is None, so unknown, may be refused with an error that names it, and is no
+    crash.
     """
     for history in every(LETTERS, 4):
         _examine(case, history)
     for history in sorted(_directed(case), key=len):
         _examine(case, history)
     _after_restarts(case)
+    need_no_crash_without_amax(case)
     search(case.histories(), partial(_examine, case), max(4, case.examples // 4))
 
 
