@@ -224,9 +224,23 @@ class Walk:
 
     def restart(self, way: str, fresh: Any) -> None:
         """Save the scaler by one of its ways, and go on with a fresh one that the state was loaded into."""
+        self._go_on_with(way, lambda: self.driver.saved()[way], fresh)
+
+    def saved(self, way: str) -> Any:
+        """Give the state of the scaler by one of its ways."""
+        try:
+            return self.driver.saved()[way]
+        except ERRORS as error:
+            raise self.fault(f"saving by {way} raised {described(error)}") from error
+
+    def load(self, way: str, state: Any, fresh: Any) -> None:
+        """Go on with a fresh scaler that a state was loaded into, which was saved before."""
+        self._go_on_with(way, lambda: state, fresh)
+
+    def _go_on_with(self, way: str, saved: Callable[[], Any], fresh: Any) -> None:
         self.letters.append(RESTART)
         try:
-            self.driver = self.driver.restored(way, self.driver.saved()[way], fresh)
+            self.driver = self.driver.restored(way, saved(), fresh)
         except ERRORS as error:
             raise self.fault(f"saving and loading by {way} raised {described(error)}") from error
 

@@ -62,7 +62,7 @@ class JmpDriver(LoopDriver):
 
     def saved(self) -> dict[str, Any]:
         leaves = _flattened(self.scaler)
-        return {} if leaves is None else {"pytree leaves": [np.asarray(leaf).copy() for leaf in leaves[0]]}
+        return {} if leaves is None else {"pytree leaves": [np.asarray(leaf) for leaf in leaves[0]]}
 
     def restored(self, way: str, state: Any, fresh: Any) -> JmpDriver:
         flattened = _flattened(fresh)

@@ -87,7 +87,8 @@ class KerasDriver(LoopDriver):
             return {}
         store: dict[str, Any] = {}
         self.scaler.save_own_variables(store)
-        return {"save_own_variables": {name: np.asarray(value).copy() for name, value in store.items()}}
+        copied = {name: np.asarray(value).copy() for name, value in store.items()}  # as into a file of Keras
+        return {"save_own_variables": copied}
 
     def restored(self, way: str, state: Any, fresh: Any) -> KerasDriver:
         driver = KerasDriver(fresh, self.groups)

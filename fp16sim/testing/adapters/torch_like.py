@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from copy import deepcopy
 from functools import cache
 from types import SimpleNamespace
 from typing import Any
@@ -141,10 +140,10 @@ class TorchDriver(Driver):
 
     def saved(self) -> dict[str, Any]:
         both = has_methods(self.scaler, "state_dict", "load_state_dict")
-        return {"state_dict": deepcopy(self.scaler.state_dict())} if both else {}
+        return {"state_dict": self.scaler.state_dict()} if both else {}  # a copy would hide what it shares
 
     def restored(self, way: str, state: Any, fresh: Any) -> TorchDriver:
-        fresh.load_state_dict(deepcopy(state))
+        fresh.load_state_dict(state)
         driver = TorchDriver(fresh, self.groups)
         driver._before = self.counted
         return driver

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from fp16sim.testing.case import Case
 from fp16sim.testing.checks.applied import moderate
 from fp16sim.testing.checks.check import Check
+from fp16sim.testing.checks.sharing import Step, difference, need_states_of_their_own, same
 from fp16sim.testing.histories import FINITE, LETTERS, NAN, OVERFLOW, every
 from fp16sim.testing.search import search
-from fp16sim.testing.walk import ERRORS, NotApplicable, Walk, described, told_apart, written
+from fp16sim.testing.walk import ERRORS, NotApplicable, described, told_apart, written
 
 __all__ = ["CHECKS"]
 
 _UNMOVED = 64
-_Step = tuple[float, bool, str | None]
-"""The scale after a step, whether it was applied, and a reason to stop."""
 
 
 def checkpoint_round_trip(case: Case) -> None:
@@ -27,7 +25,8 @@ def checkpoint_round_trip(case: Case) -> None:
 
     Every way of saving that the scaler has is tried. Compared are the scale right after loading, and then at each step
     the scale, whether it was applied, and whether training stops; and what the gradient of a finite step right after
-    loading is divided by.
+    loading is divided by. A state is one of its own: it stays as it was while the scaler that it was saved of goes on
+    and is saved again, and while one that it was loaded into goes on, so that it can be loaded twice.
     """
     ways = _ways(case)
     if not ways:
@@ -38,6 +37,7 @@ def checkpoint_round_trip(case: Case) -> None:
         _examine(case, ways, history, range(len(history) + 1))
     for history, places in sorted(_directed(case), key=lambda each: len(each[0])):
         _examine(case, ways, history, places)
+    need_states_of_their_own(case, ways)
     window, lowered = FINITE * (case.profile.window or 1), OVERFLOW * max(case.profile.patience, 1)
     for history in (*every(FINITE + OVERFLOW, 3), lowered + window):
         for way in ways:
@@ -85,7 +85,7 @@ class _Track:
     """The steps of a walk that was never saved."""
 
     first: float
-    steps: list[_Step]
+    steps: list[Step]
 
 
 def _tracked(case: Case, history: str) -> _Track:
@@ -114,7 +114,7 @@ def _restart(case: Case, track: _Track, history: str, place: int, way: str) -> N
         return
     before = track.steps[place - 1][0] if place else track.first
     walk.restart(way, case.made())
-    if not _same(walk.scale(), before):
+    if not same(walk.scale(), before):
         now, then = told_apart(walk.scale(), before)
         raise walk.fault(f"after saving and loading by {way} the scale is {now}; it was {then}")
     end = (
@@ -122,7 +122,7 @@ def _restart(case: Case, track: _Track, history: str, place: int, way: str) -> N
     )  # after which all was seen
     for letter, (scale, applied, stop) in zip(history[place:end], track.steps[place:end], strict=True):
         given = walk.tell(letter)
-        differs = _difference(walk, given, (scale, applied, stop))
+        differs = difference((walk.scale(), given.applied, given.stop), (scale, applied, stop))
         if differs:
             raise walk.fault(f"after saving and loading by {way} {differs}")
 
@@ -145,25 +145,6 @@ def _divide(case: Case, history: str, way: str) -> None:
             f"after saving and loading by {way} a gradient multiplied by {written(loaded.factor)} is divided by "
             f"{told_apart(now, then)[0]}; without that by {told_apart(now, then)[1]}"
         )
-
-
-def _difference(walk: Walk, told: Any, expected: _Step) -> str | None:
-    scale, applied, stop = expected
-    if not _same(walk.scale(), scale):
-        own, other = told_apart(walk.scale(), scale)
-        return f"the scale is {own}; without that it is {other}"
-    if told.applied != applied:
-        words = ("skipped", "applied")
-        return f"the step is {words[told.applied]}; without that it is {words[applied]}"
-    if bool(told.stop) != bool(stop):
-        if told.stop:
-            return f"training stops ({told.stop}); without that it goes on"
-        return f"training goes on; without that it stops ({stop})"
-    return None
-
-
-def _same(a: float, b: float) -> bool:
-    return a == b or (a != a and b != b)  # NaN is the same as NaN
 
 
 CHECKS = (Check("checkpoint_round_trip", 10, checkpoint_round_trip),)
