@@ -11,11 +11,11 @@ from fp16sim.testing.case import Case
 from fp16sim.testing.checks.check import Check
 from fp16sim.testing.histories import FINITE, LETTERS, NAN, OVERFLOW, every
 from fp16sim.testing.search import search
-from fp16sim.testing.walk import NotApplicable, Walk, usable, written
+from fp16sim.testing.walk import Fault, NotApplicable, Walk, usable, written
 
 __all__ = ["CHECKS"]
 
-_LONGEST_BURST = 2500
+_LONGEST_BURST, _UNKNOWN_WINDOW = 2500, 64
 _CRASHES = tuple(
     name for name, kind in vars(builtins).items() if isinstance(kind, type) and issubclass(kind, CRASHES)
 )
@@ -26,7 +26,9 @@ def goes_on_after_a_stop(case: Case) -> None:
     """Whoever ignores a stop, or catches it, can go on: no crash, finite steps are applied, a usable scale.
 
     A stop is a reason in the decision, or an error of the scaler. One whose text begins with the name of a crash, such
-    as ZeroDivisionError, is a crash.
+    as ZeroDivisionError, is a crash. In one row of overflows a stop may be said once, though the scalers that are known
+    say it at each (fairseq, DeepSpeed, MindSpore's manager). After finite steps, one more than let the scale grow,
+    overflows for ever end in a stop again: whoever went on, with other data, say, is not to skip them in silence.
     """
     seen = False
 
@@ -58,9 +60,12 @@ def goes_on_after_a_stop(case: Case) -> None:
     for letter in (OVERFLOW, NAN):
         walk = case.walk()
         for _ in range(_LONGEST_BURST):
+            before = walk.scale()
             if walk.tell(letter).stop:
                 for after in every(FINITE + OVERFLOW, 3):
                     examine(walk.history + after)
+                if _works(before):
+                    _need_a_second_stop(case, walk.history, letter)
                 break
     search(case.histories(), examine, max(8, case.examples // 2))
     if not seen:
@@ -71,6 +76,30 @@ def _applied_without(case: Case, history: str, stopped: int) -> bool:
     """Whether the last of the finite steps at the end is applied where they come right before the step that stopped."""
     told = case.walk().tell_all(history[: stopped - 1] + history[len(history.rstrip(FINITE)) :])
     return told is not None and told.applied
+
+
+def _need_a_second_stop(case: Case, stopped: str, letter: str) -> None:
+    """Refuse silence about a second endless row; with one finite step before it, if that shows it as well."""
+    fault = _silence(case, stopped + FINITE * ((case.profile.window or _UNKNOWN_WINDOW) + 1), letter)
+    if fault is not None:
+        raise _silence(case, stopped + FINITE, letter) or fault
+
+
+def _silence(case: Case, history: str, letter: str) -> Fault | None:
+    walk = case.walk()
+    for each in history:
+        if walk.tell(each).stop and each == FINITE:
+            return None  # as it may, where the scale outgrew what is usable
+    scale, moved, bound = walk.scale(), len(history), _LONGEST_BURST + case.profile.to_floor
+    for _ in range(bound):
+        if walk.tell(letter).stop:
+            return None
+        before, scale = scale, walk.scale()
+        if scale != before:
+            moved = len(walk.letters)
+    steps = "overflows" if letter == OVERFLOW else "steps with NaN"
+    what = f"after a stop, and finite steps, the scale stays {written(scale)}, and {bound} {steps} in a row bring no "
+    return Fault(walk.history[: moved + 1], f"{what}second reason to stop; forget the first on a finite step")
 
 
 def _works(scale: float) -> bool:

@@ -94,6 +94,104 @@ def test_those_that_go_on_pass(make):
     passes(ON, make)
 
 
+@dataclass(frozen=True)
+class Reports:
+    """Halves down to 1, where the third overflow in a row stops, and each after it; doubles every fifth clean step."""
+
+    scale: float = 8.0
+    clean: int = 0
+    lost: int = 0
+    said: bool = False
+
+    def update(self, seen):
+        if not seen.overflowed:
+            grows = self.clean == 4
+            scale = min(self.scale * 2, 64.0) if grows else self.scale
+            following = replace(self, scale=scale, clean=0 if grows else self.clean + 1, lost=0)
+            return following.after_clean(grows), Decision(True, self.scale)
+        lost = self.lost + 1 if self.scale == 1.0 else 0
+        following = replace(self, scale=max(self.scale / 2, 1.0), clean=0, lost=lost)
+        stop = "no smaller scale" if following.stops(seen) else None
+        return replace(following, said=self.said or bool(stop)), Decision(False, self.scale, stop=stop)
+
+    def after_clean(self, grows):
+        return self
+
+    def stops(self, seen):
+        return self.lost >= 3
+
+
+class OnceForEver(Reports):
+    """Nothing ever forgets that it was said."""
+
+    def stops(self, seen):
+        return self.lost >= 3 and not self.said
+
+
+class OnceForEverOfNaN(Reports):
+    def stops(self, seen):
+        return self.lost >= 3 and not (self.said and seen.nan)
+
+
+class UntilSomeGrowth(OnceForEver):
+    """Forgets it only where the scale has grown, and the finite steps were more than a window."""
+
+    def after_clean(self, grows):
+        return replace(self, said=self.said and self.scale <= 4.0)
+
+
+class OnceInARow(OnceForEver):
+    """Healthy: the next finite step forgets."""
+
+    def after_clean(self, grows):
+        return replace(self, said=False)
+
+
+class OnceUntilItGrows(OnceForEver):
+    """Healthy: growth forgets."""
+
+    def after_clean(self, grows):
+        return replace(self, said=self.said and not grows)
+
+
+class AtTheThird(Reports):
+    """Healthy: equal, not at least."""
+
+    def stops(self, seen):
+        return self.lost == 3
+
+
+@pytest.mark.parametrize(
+    ("kind", "history", "steps"),
+    [
+        (OnceForEver, "oooooo.o", "overflows"),
+        (OnceForEverOfNaN, "nnnnnn.n", "steps with NaN"),
+        (UntilSomeGrowth, "oooooo.o", "overflows"),
+    ],
+)
+def test_silence_about_a_second_row_of_overflows_is_caught(kind, history, steps):
+    assert str(fault(ON, kind)) == (
+        f'"{history}": after a stop, and finite steps, the scale stays 1, and 2503 {steps} in a row bring no second '
+        "reason to stop; forget the first on a finite step"
+    )
+
+
+class GrowthSilences(OnceForEver):
+    """A finite step at the floor forgets; whatever has grown never says anything again."""
+
+    def after_clean(self, grows):
+        return replace(self, said=grows or (self.said and self.scale > 1.0))
+
+
+def test_where_one_finite_step_shows_nothing_more_than_a_window_do():
+    assert fault(ON, GrowthSilences).history == "oooooo" + "......" + "oo"
+
+
+@pytest.mark.parametrize("kind", [Reports, OnceInARow, OnceUntilItGrows, AtTheThird])
+def test_a_stop_may_be_said_once_in_a_row(kind):
+    passes(ON, kind)
+
+
 @pytest.mark.parametrize("text", ["torch", "static", "apex,init_scale=2**-1074"])
 def test_without_a_stop_there_is_nothing_after_it(text):
     says_nothing(ON, lambda: scaling.parse(text), "never stops")
