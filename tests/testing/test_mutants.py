@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -227,6 +227,48 @@ class CrashesAfterAStop(RobustScaler):
 
 
 @dataclass(frozen=True)
+class ReportsOnce(RobustScaler):
+    """A stop that was said is never said again."""
+
+    said: bool = False
+
+    def update(self, observation: Any) -> Any:
+        following, decision = super().update(observation)
+        stop = None if self.said else decision.stop
+        return replace(following, said=self.said or bool(stop)), replace(decision, stop=stop)
+
+
+@dataclass(frozen=True)
+class SavesIntoOneDict(RobustScaler):
+    """Each saving writes into the dict that the saving before it gave."""
+
+    saved: ClassVar[dict[str, Any]] = {}
+
+    def framework_state(self) -> dict[str, Any]:
+        self.saved.update(super().framework_state())
+        return self.saved
+
+
+@dataclass(frozen=True)
+class TakesOutWhatItLoads(RobustScaler):
+    """A state has no counter any more once it was loaded."""
+
+    def load_framework_state(self, state: Any) -> RobustScaler:
+        clean = state.pop("clean_steps", 0)
+        return super().load_framework_state(state | {"clean_steps": clean})
+
+
+@dataclass(frozen=True)
+class NeedsThePeak(RobustScaler):
+    """It compares `amax`, known or not."""
+
+    def update(self, observation: Any) -> Any:
+        return super().update(
+            replace(observation, overflow=observation.overflowed or observation.amax > 1e30)
+        )
+
+
+@dataclass(frozen=True)
 class EachForItself(RobustScaler):
     """A group without an overflow moves while another skips."""
 
@@ -316,13 +358,17 @@ MUTANTS: dict[type[RobustScaler], str] = {
     OnlyInARow: "repeated_overflows_lower_the_scale",
     AdvancesOnASkip: "skip_changes_nothing",
     LeapsFromTheFloor: "clamp_leaves_other_state_alone",
+    SavesIntoOneDict: "checkpoint_round_trip",
+    TakesOutWhatItLoads: "checkpoint_round_trip",
     CrashesAfterAStop: "goes_on_after_a_stop",
+    ReportsOnce: "goes_on_after_a_stop",
     EachForItself: "groups_agree",
     TakesWhatNobodyChecked: "unchecked_update_is_refused",
     TakesZeroForTrouble: "zero_gradients_are_finite",
     NeedsAGradient: "no_gradients_are_no_event",
     CleansUp: "changes_nothing_it_is_given",
     WaitsAStep: "finite_steps_are_applied",
+    NeedsThePeak: "finite_steps_are_applied",
 }
 
 
