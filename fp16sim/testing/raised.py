@@ -7,7 +7,7 @@ import sysconfig
 import traceback
 from pathlib import Path
 
-__all__ = ["described", "forget_the_way", "kind_and_place", "place_of"]
+__all__ = ["described", "forget_the_way", "kind_and_place", "place_of", "text_of"]
 
 _PACKAGE = str(Path(__file__).parent.parent / "x")[:-1]
 _IMPORTS = ("<frozen", str(Path(importlib.__file__).parent / "x")[:-1])
@@ -22,10 +22,22 @@ def described(error: BaseException) -> str:
     >>> described(ValueError("two\\n lines")), described(KeyError())
     ('ValueError: two lines', 'KeyError')
     """
-    text = " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
+    text = text_of(error)
     what = f"{type(error).__name__}: {text}" if text else type(error).__name__
     place = place_of(error)
     return f"{what} ({place})" if place else what
+
+
+def text_of(error: BaseException) -> str:
+    """Give what an error says in one line; nothing if to say it raises another.
+
+    >>> text_of(ValueError("two\\n lines"))
+    'two lines'
+    """
+    try:
+        return " ".join(str(error.msg if isinstance(error, SyntaxError) else error).split())
+    except Exception:
+        return ""
 
 
 def kind_and_place(error: BaseException) -> str:
@@ -58,9 +70,11 @@ def forget_the_way(error: BaseException | None) -> None:
     """Drop from an error, and from those before it, the frames of this package that stand above the user's.
 
     What this package had found already when it was raised is dropped too, so that a traceback shows the user's code
-    alone.
+    alone. An error may be its own cause, as after ``raise error from error``.
     """
-    while error is not None:
+    seen: list[BaseException] = []
+    while error is not None and not any(error is each for each in seen):
+        seen.append(error)
         frames = error.__traceback__
         while frames is not None and frames.tb_frame.f_code.co_filename.startswith(_PACKAGE):
             frames = frames.tb_next

@@ -3,9 +3,11 @@
 import json
 import traceback
 
+import pytest
+
 from fp16sim.scaling import Observation, make
 from fp16sim.testing.case import Case
-from fp16sim.testing.raised import described, forget_the_way, kind_and_place, place_of
+from fp16sim.testing.raised import described, forget_the_way, kind_and_place, place_of, text_of
 from fp16sim.testing.walk import Fault
 
 
@@ -83,3 +85,43 @@ def test_an_error_of_the_package_keeps_no_frames():
     error.__traceback__ = error.__traceback__.tb_next
     forget_the_way(error)
     assert error.__traceback__ is None
+
+
+def its_own_cause():
+    try:
+        fails()
+    except KeyError as error:
+        raise error from error
+
+
+def causes_in_a_ring():
+    try:
+        fails()
+    except KeyError as error:
+        other = ValueError("other")
+        error.__cause__ = other
+        raise other from error
+
+
+@pytest.mark.parametrize("raised", [its_own_cause, causes_in_a_ring])
+def test_causes_that_go_in_a_ring_end(raised):
+    error = caught(raised)
+    ring = [error, error.__cause__]
+    forget_the_way(error)
+    assert ring == [error, error.__cause__]
+
+
+class Unsayable(Exception):
+    def __str__(self):
+        raise RuntimeError("no text")
+
+
+def test_an_error_without_a_text_has_its_kind_and_its_place():
+    def raises():
+        raise Unsayable
+
+    error = caught(raises)
+    assert text_of(error) == ""
+    assert described(error) == f"Unsayable ({line(raises)})"
+    fault = caught(Case(type("Mine", (), {"scale": 8.0, "update": lambda *_: raises()})).walk().tell, "o")
+    assert fault.what == f"the scaler raised Unsayable ({line(raises)})"
