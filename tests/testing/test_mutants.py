@@ -327,6 +327,15 @@ class WaitsAStep(RobustScaler):
 
 
 @dataclass(frozen=True)
+class CountsNothing(RobustScaler):
+    """The schedule stands still."""
+
+    def update(self, observation: Any) -> Any:
+        following, decision = super().update(observation)
+        return following, replace(decision, advance=False)
+
+
+@dataclass(frozen=True)
 class CleansUp(RobustScaler):
     """Whoever observes also clips, in place."""
 
@@ -369,6 +378,7 @@ MUTANTS: dict[type[RobustScaler], str] = {
     CleansUp: "changes_nothing_it_is_given",
     WaitsAStep: "finite_steps_are_applied",
     NeedsThePeak: "finite_steps_are_applied",
+    CountsNothing: "finite_steps_are_applied",
 }
 
 

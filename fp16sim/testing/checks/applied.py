@@ -65,6 +65,7 @@ def _examine(case: Case, history: str) -> None:
     walk, window = case.walk(), case.profile.window or 1
     scale, since, taken = walk.scale(), 0, 0
     for letter, edge in zip(history, edges(history), strict=True):
+        counted = walk.driver.counted
         whole = edge or (since in (0, 1, window - 1) and taken < _MOST_TAKEN)
         if letter == FINITE and whole:
             taken += 1
@@ -74,6 +75,7 @@ def _examine(case: Case, history: str) -> None:
             stop = told.stop
             if letter == FINITE and _judged(scale):
                 _need_applied(walk, told.applied, stop, "", scale)
+                _need_counted(walk, counted, scale)
         if stop:
             return
         before, scale = scale, walk.scale()
@@ -82,6 +84,7 @@ def _examine(case: Case, history: str) -> None:
 
 def _take(case: Case, walk: Walk) -> str | None:
     """Take a finite step with gradients, and give the reason to stop if there is one."""
+    counted = walk.driver.counted
     outcome = walk.take(FINITE, moderate)
     if _judged(outcome.factor) and np.isfinite(outcome.given).all():
         applied = outcome.applied is not None
@@ -89,6 +92,7 @@ def _take(case: Case, walk: Walk) -> str | None:
         _need_applied(
             walk, applied, outcome.stop, " by its check of unscaled gradients" * refused, outcome.factor
         )
+        _need_counted(walk, counted, outcome.factor)
     return outcome.stop
 
 
@@ -97,6 +101,16 @@ def _need_applied(walk: Walk, applied: bool, stop: str | None, how: str, scale: 
         raise walk.fault(f"training stops on a finite step at the scale {written(scale)}: {stop}")
     if not applied:
         raise walk.fault(f"a finite step at the scale {written(scale)} was skipped{how}")
+
+
+def _need_counted(walk: Walk, before: int, scale: float) -> None:
+    """Refuse an applied step after which learning rates that are warmed up, say, would be as before."""
+    moved = walk.driver.counted - before
+    if "counts" in walk.driver.can and moved < 1:
+        how = f"went back by {-moved}" if moved else "did not move"
+        raise walk.fault(
+            f"a finite step at the scale {written(scale)} was applied, and the optimizer's counters {how}"
+        )
 
 
 def _told_applied(case: Case, history: str) -> bool:

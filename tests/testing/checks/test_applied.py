@@ -96,6 +96,18 @@ class AfterLoading(Healthy):
         return self.clean >= 0
 
 
+class CountsNothing(Healthy):
+    def update(self, seen):
+        following, decision = super().update(seen)
+        return following, replace(decision, advance=False)
+
+
+class CountsNothingWhereItGrows(Healthy):
+    def update(self, seen):
+        following, decision = super().update(seen)
+        return following, replace(decision, advance=False if following.scale > self.scale else None)
+
+
 @pytest.mark.parametrize(
     ("kind", "history", "what"),
     [
@@ -113,6 +125,16 @@ class AfterLoading(Healthy):
             "a finite step at the scale 1 was skipped by its check of unscaled gradients",
         ),
         (AfterLoading, "|.", "a finite step at the scale 16 was skipped"),
+        (
+            CountsNothing,
+            ".",
+            "a finite step at the scale 16 was applied, and the optimizer's counters did not move",
+        ),
+        (
+            CountsNothingWhereItGrows,
+            "...",
+            "a finite step at the scale 16 was applied, and the optimizer's counters did not move",
+        ),
     ],
 )
 def test_planted_faults_are_found_and_by_no_other_check(kind, history, what):
