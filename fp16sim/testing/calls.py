@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
-from fp16sim.testing.driver import Array, Driver, Refusal
+from fp16sim.testing.adapters.looks import is_refusal
+from fp16sim.testing.driver import Array, Driver
+from fp16sim.testing.raised import text_of
 from fp16sim.testing.walk import written
 
 __all__ = ["Call", "Seen", "in_words", "is_clear", "outcome"]
-
-_CLEAR = (Refusal, ValueError, RuntimeError, AssertionError)
-_CRASHES = (RecursionError, NotImplementedError)
 
 
 @dataclass(frozen=True)
@@ -160,4 +159,4 @@ def is_clear(error: BaseException) -> bool:
     >>> is_clear(ValueError("unscale once")), is_clear(ValueError()), is_clear(ZeroDivisionError("division by zero"))
     (True, False, False)
     """
-    return isinstance(error, _CLEAR) and not isinstance(error, _CRASHES) and bool(str(error).strip())
+    return isinstance(error, Exception) and is_refusal(error) and bool(text_of(error))
