@@ -8,12 +8,14 @@ are not one long one. Looks are counted rather than seconds: a machine that is b
 from __future__ import annotations
 
 import ctypes
+import os
 import signal
 import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -29,11 +31,18 @@ FIRST_LOOKS = 80
 """Two seconds: looks at the same call after which it hangs."""
 LATER_LOOKS = 3
 """The same for a scaler that was seen to hang."""
-_KIT = str(Path(__file__).parent)
-_PACKAGE = str(Path(__file__).parent.parent)
-_STRATEGIES = str(Path("hypothesis", "x"))[:-1]
-# What takes seconds at its first use and is not the scaler's: importing a framework, compiling a kernel.
-_SLOW_ONCE = ("<frozen importlib", str(Path("/numba/core/x"))[:-1])
+_KIT = str(Path(__file__).parent / "x")[:-1]
+_PACKAGE = str(Path(__file__).parent.parent / "x")[:-1]
+_HYPOTHESIS = tuple(
+    str(Path(place, "x"))[:-1] for place in getattr(find_spec("hypothesis"), "submodule_search_locations", ())
+)
+# What takes seconds and is not the scaler's: importing a framework, compiling a kernel, a user at a debugger's prompt.
+_EXCUSED = (
+    "<frozen importlib",
+    str(Path("/numba/core/x"))[:-1],
+    str(Path(os.__file__).with_name("bdb.py")),
+    "pydevd",
+)
 _Factory = Callable[[], Any]
 
 _hung: weakref.WeakKeyDictionary[_Factory, str] = weakref.WeakKeyDictionary()
@@ -60,14 +69,14 @@ class Watch:
 
     def look(self, frame: FrameType | None) -> bool:
         """Whether the call that a stack shows is to be interrupted."""
-        call, caller, slow = _call_in(frame)
+        call, caller, excused = _call_in(frame)
         if call is None or call is not self._call:
             self._call, self._looks = call, 0
             return False
-        self._looks += not slow
+        self._looks += not excused
         if self._looks < (LATER_LOOKS if _known(self.make) is not None else FIRST_LOOKS):
             return False
-        self._looks = 0
+        self._call, self._looks = None, 0
         assert caller is not None  # there is a call
         self.fault = _fault(caller, _described(frame, call, caller))
         _remember(self.make, _known(self.make) or "")
@@ -91,14 +100,15 @@ def watched(make: _Factory) -> Iterator[Watch]:
     Notes
     -----
     The main thread is interrupted by ``signal.setitimer``. Elsewhere, without it, and where somebody else uses that
-    timer, a thread does it, which cannot interrupt a call that waits within C, such as a long ``time.sleep``. A call
-    that catches every ``BaseException`` and goes on cannot be interrupted at all.
+    timer or is woken by every signal, a thread does it, which cannot interrupt a call that waits within C, such as a
+    long ``time.sleep``. A call that catches every ``BaseException`` and goes on cannot be interrupted at all.
     """
     if getattr(_own, "watch", None) is not None:  # a watch within a watch
         yield _own.watch
         return
-    _own.watch = watch = Watch(make)
+    watch = Watch(make)
     try:
+        _own.watch = watch
         with _by_signal(watch) if _timer_is_free() else _by_thread(watch):
             yield watch
     finally:
@@ -175,15 +185,15 @@ def _remember(make: _Factory, history: str) -> None:
 
 
 def _call_in(frame: FrameType | None) -> tuple[FrameType | None, FrameType | None, bool]:
-    """Give the call out of this folder that a stack is in, the frame that made it, and whether it is slow once."""
-    slow, call = False, None
+    """Give the call out of this folder that a stack is in, the frame that made it, and whether its time counts not."""
+    excused, call = False, None
     while frame is not None:
         name = frame.f_code.co_filename
         if name.startswith(_KIT):
-            if call is None or _STRATEGIES in call.f_code.co_filename:
+            if call is None or call.f_code.co_filename.startswith(_HYPOTHESIS):
                 return None, None, False
-            return call, frame, slow
-        slow = slow or any(part in name for part in _SLOW_ONCE)
+            return call, frame, excused
+        excused = excused or any(part in name for part in _EXCUSED)
         call, frame = frame, frame.f_back
     return None, None, False
 
@@ -225,14 +235,25 @@ def _timer_is_free() -> bool:
         and threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGALRM) in (signal.SIG_DFL, signal.SIG_IGN)
         and signal.getitimer(signal.ITIMER_REAL)[0] == 0
+        and not _signals_wake_a_loop()
     )
+
+
+def _signals_wake_a_loop() -> bool:
+    """Whether each signal writes a byte for an event loop, such as asyncio's, that has handlers of signals.
+
+    It reads none of them until the check is over: by then the pipe is full, and its own signals are lost.
+    """
+    file = signal.set_wakeup_fd(-1)  # there is no way to ask
+    signal.set_wakeup_fd(file)
+    return file != -1
 
 
 @contextmanager
 def _by_signal(watch: Watch) -> Iterator[None]:
     before = signal.signal(signal.SIGALRM, watch.signalled)
-    signal.setitimer(signal.ITIMER_REAL, LOOK_EVERY, LOOK_EVERY)
     try:
+        signal.setitimer(signal.ITIMER_REAL, LOOK_EVERY, LOOK_EVERY)
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

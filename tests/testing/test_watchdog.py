@@ -1,7 +1,11 @@
 """Calls that do not return: found, named with their history, and no hindrance for what comes after."""
 
+import bdb
 import functools
+import io
+import pdb
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -185,6 +189,21 @@ def test_somebody_elses_timer_is_left_alone():
     assert rung == []
 
 
+def test_an_event_loop_that_signals_wake_is_left_alone():
+    woken, wakes = socket.socketpair()
+    with woken, wakes:
+        woken.setblocking(False)
+        wakes.setblocking(False)
+        before = signal.set_wakeup_fd(wakes.fileno())
+        try:
+            assert fault(told(), AtAnOverflow).history == "o"
+            assert signal.set_wakeup_fd(before) == wakes.fileno()
+        finally:
+            signal.set_wakeup_fd(before)
+        with pytest.raises(BlockingIOError):  # there is nothing to read
+            woken.recv(1)
+
+
 def test_another_thread_is_watched_by_a_thread():
     found = []
 
@@ -239,10 +258,10 @@ def test_a_hang_while_the_scaler_shows_its_range_is_left_to_the_checks():
     Check("a check without overflows", None, examine)(AtAnOverflow)
 
 
-def test_an_import_on_the_way_is_not_the_scalers_time():
+def test_an_import_or_a_debugger_on_the_way_is_not_the_scalers_time():
     frame = sys._getframe()
     watch = watchdog.Watch(Always)
-    for name, slow in ((__file__, False), ("<frozen importlib._bootstrap>", True)):
+    for name, excused in ((__file__, False), ("<frozen importlib._bootstrap>", True), (bdb.__file__, True)):
         inner = {}
         exec(compile("import sys\ndef f(): return sys._getframe()\nstack = f()", name, "exec"), inner)
 
@@ -255,8 +274,42 @@ def test_an_import_on_the_way_is_not_the_scalers_time():
         kit = type("Kit", (), {"f_code": compile("", f"{watchdog._KIT}/walk.py", "exec"), "f_back": None})
         user = type("User", (), {"f_code": frame.f_code, "f_back": kit})
         Stack.f_back = user
-        assert watchdog._call_in(Stack) == (user, kit, slow)
+        assert watchdog._call_in(Stack) == (user, kit, excused)
     assert watch.look(None) is False
+
+
+def test_a_scaler_in_a_folder_called_hypothesis_is_watched(tmp_path):
+    file = tmp_path / "hypothesis" / "mine.py"
+    inner = {}
+    exec(compile("def update(self, observation):\n    while True:\n        pass", file, "exec"), inner)
+    kind = type("Mine", (), {"scale": 8.0, "update": inner["update"]})
+    assert fault(told(), kind).what == "update does not return"
+
+
+def test_the_users_time_at_a_debuggers_prompt_is_not_the_scalers():
+    class Looking:
+        """Waits at a prompt, at every step, for longer than a call may take."""
+
+        def readline(self):
+            until = time.monotonic() + 2 * watchdog.FIRST_LOOKS * watchdog.LOOK_EVERY
+            while time.monotonic() < until:
+                pass
+            return "continue\n"
+
+    class Debugged(Halving):
+        def update(self, observation):
+            debugger = pdb.Pdb(stdin=Looking(), stdout=io.StringIO(), nosigint=True, readrc=False)
+            debugger.set_trace()
+            return super().update(observation)
+
+    def examine(case):
+        case.walk().tell(".")
+
+    before = sys.gettrace()
+    try:
+        Check("at a prompt", None, examine)(Debugged)
+    finally:
+        sys.settrace(before)
 
 
 def test_a_hang_is_no_exception_and_keyboard_interrupts_pass():
