@@ -15,6 +15,8 @@ from fp16sim.testing.driver import ONE_GROUP, as_groups
 from fp16sim.testing.raised import forget_the_way
 from fp16sim.testing.search import need_hypothesis, nothing_written, quiet
 from fp16sim.testing.shortest import shortened
+from fp16sim.testing.walk import Fault, Hang
+from fp16sim.testing.watchdog import watched
 
 try:
     from hypothesis import errors, settings, strategies as st
@@ -148,7 +150,12 @@ class ScalerMachine(RuleBasedStateMachine):
 
             def runTest(self) -> None:
                 __tracebackhide__ = True  # pytest shows the calls, and the user's own error behind them
-                fault = shortest_fault(machine, self.settings)
+                fault: Fault | None
+                try:
+                    with watched(case.make) as watch:
+                        fault = shortest_fault(machine, self.settings)
+                except Hang:
+                    fault = watch.fault
                 if fault is not None:
                     forget_the_way(fault)
                     raise fault from fault.__cause__

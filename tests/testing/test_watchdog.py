@@ -16,7 +16,7 @@ import pytest
 
 from fp16sim import scaling
 from fp16sim.scaling import Decision
-from fp16sim.testing import Fault, check_scaler, scaler_checks, watchdog
+from fp16sim.testing import Fault, ScalerMachine, check_scaler, scaler_checks, watchdog
 from fp16sim.testing.checking import ScalerCheckError, verdicts
 from fp16sim.testing.checks.check import Check
 from fp16sim.testing.search import search
@@ -336,3 +336,5 @@ def test_the_machine_names_its_calls():
     check = dict(scaler_checks())["any_order_of_calls"]
     with pytest.raises(Fault, match=r"backward\(.*: Halving.update does not return"):
         check(AtAnOverflow, ["any_order"])
+    with pytest.raises(Fault, match=r"backward\(.*: Halving.update does not return"):
+        ScalerMachine.of(AtAnOverflow).TestCase().debug()
