@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from fp16sim.testing.case import MOST_FINITE, Case
 from fp16sim.testing.checks.check import Check
-from fp16sim.testing.histories import FINITE
-from fp16sim.testing.search import search
-from fp16sim.testing.walk import NotApplicable, Walk, usable, written
+from fp16sim.testing.histories import FINITE, OVERFLOW
+from fp16sim.testing.search import search, shortest_run
+from fp16sim.testing.walk import Fault, NotApplicable, Walk, usable, written
 
 __all__ = ["CHECKS"]
 
@@ -47,7 +47,7 @@ def scale_stays_finite(case: Case) -> None:
 
     search(case.histories(), examine, case.examples)
     walk, highest, unmoved = case.walk(), -math.inf, 0
-    most_unmoved = 2 * (case.profile.window or MOST_FINITE) + 64
+    most_unmoved = 2 * (case.profile.window or MOST_FINITE // case.cost) + 64
     steps = _LONGEST_CLIMB // case.cost
     for _ in range(steps):
         if walk.tell(FINITE).stop or unmoved > most_unmoved:
@@ -57,9 +57,10 @@ def scale_stays_finite(case: Case) -> None:
         if not scale <= highest:  # NaN is not
             _need_finite(walk, scale)
             highest, unmoved = scale, 0
-    if highest > case.profile.start:
+    if highest > case.profile.start or case.profile.window:
+        how = "still grows" if highest > case.profile.start else "will grow"
         raise NotApplicable(
-            f"the scale is {written(highest)} after {steps:,} finite steps, and still grows: make it with a shorter "
+            f"the scale is {written(highest)} after {steps:,} finite steps, and {how}: make it with a shorter "
             "window, or a higher first scale, to see where that ends"
         )
 
@@ -85,7 +86,18 @@ def scale_stays_above_zero(case: Case) -> None:
                     else begins
                 )
 
-    search(case.histories(), examine, case.examples)
+    # Of a dear scaler few histories are drawn, perhaps none that goes down to the floor, and little is made shorter.
+    faults: list[Fault] = []
+    for look in (
+        lambda: shortest_run(lambda length: examine(OVERFLOW * length), case.profile.to_floor + 1),
+        lambda: search(case.histories(), examine, case.examples),
+    ):
+        try:
+            look()
+        except Fault as fault:
+            faults.append(fault)
+    if faults:
+        raise min(faults, key=lambda fault: len(fault.history))
 
 
 def overflow_never_raises_the_scale(case: Case) -> None:

@@ -171,3 +171,29 @@ def test_a_scale_that_still_grows_at_the_end_of_the_steps_has_not_passed(text):
 @pytest.mark.parametrize("text", ["static", "robust,growth_interval=100,max_scale=2**17"])
 def test_one_that_is_at_its_top_before_has(text):
     assert scale_stays_finite(case_of(lambda: Dear(parse(text)))) is None
+
+
+def test_a_dear_scaler_whose_window_is_longer_than_the_steps_has_not_passed():
+    with pytest.raises(
+        NotApplicable, match="the scale is 65536 after 500 finite steps, and will grow: make it"
+    ):
+        scale_stays_finite(case_of(lambda: Dear(parse("robust,growth_interval=2000"))))
+
+
+def test_a_dear_scaler_that_never_grows_again_is_not_followed_for_ever():
+    """One overflow takes it to 0, where it stays, so that no window is known; finite steps take it to its top."""
+
+    class Less(ValueDriver):
+        cost = 40
+
+    assert (
+        scale_stays_finite(case_of(lambda: Less(parse("torch,init_scale=2**-149,growth_interval=2")))) is None
+    )
+
+
+def test_a_dear_scaler_is_followed_down_to_zero():
+    """Few histories are drawn of it, and none of these has 277 overflows."""
+    found = fault(
+        scale_stays_above_zero, lambda: Dear(parse("torch_fsdp,init_scale=2**127,growth_interval=2"))
+    )
+    assert shown(found.history) == "o{277}"
