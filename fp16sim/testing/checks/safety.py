@@ -249,7 +249,11 @@ def _true_on_the_way_up(case: Case) -> None:
 
 def _true_one(walk: Walk) -> str | None:
     """Take a finite step, and give the reason to stop if there is one."""
+    scale = walk.scale()
     outcome = walk.take(FINITE, moderate)
+    works = usable(scale) and usable(1.0 / scale)
+    if works and not usable(outcome.factor):  # then no gradient is left that could be judged
+        raise walk.fault(f"the scale is {written(scale)}, and a loss of 1 becomes {written(outcome.factor)}")
     _need_the_true_one(walk, outcome)
     return outcome.stop
 

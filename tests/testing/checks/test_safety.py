@@ -179,6 +179,13 @@ class TurnsTheSign(Halving):
         return following, replace(decision, divide_by=-self.scale)
 
 
+class ForgetsTheLoss(Halving):
+    """It shows a scale, and multiplies by 0: nothing is left of any gradient."""
+
+    def scale_loss(self, loss):
+        return loss * 0.0
+
+
 @pytest.mark.parametrize("check", SAFETY, ids=lambda check: check.name)
 def test_a_healthy_scaler_passes(check):
     check(Halving, ("rechecks",))
@@ -196,6 +203,7 @@ def test_a_healthy_scaler_passes(check):
         (right_scale, DividesByTheNext, "...", "multiplied by 16, divided by 32: the update is 0.5 times"),
         (right_scale, DividesByTheFirst, "o.", "multiplied by 8, divided by 16: the update is 0.5 times"),
         (right_scale, IsALittleOff, ".", "multiplied by 16, divided by 16: the update is 0.999998 times"),
+        (right_scale, ForgetsTheLoss, ".", "the scale is 16, and a loss of 1 becomes 0"),
         (right_scale, TurnsTheSign, ".", "multiplied by 16, divided by -16: the update is -1 times"),
     ],
 )
@@ -242,7 +250,9 @@ def test_2_rounding_is_no_fault(text):
     right_scale(lambda: parse(text))
 
 
-@pytest.mark.parametrize("scale", [0.0, math.inf, 2.0**-149, 2.0**127, 2.0**300, 1.7 * 2.0**127, 2.0**-1074])
+@pytest.mark.parametrize(
+    "scale", [0.0, math.inf, 2.0**-149, 2.0**-160, 2.0**127, 2.0**300, 1.7 * 2.0**127, 2.0**-1074]
+)
 def test_2_says_nothing_of_scales_at_the_ends_of_float32(scale):
     right_scale(lambda: StuckAt(scale))
 
