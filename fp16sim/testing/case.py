@@ -116,6 +116,11 @@ class Case:
                 _PROFILES[self.make] = known
         return known
 
+    def forget(self) -> None:
+        """Look anew at what the scaler shows, which may have changed since the last run, in a notebook for example."""
+        if _can_be_kept(self.make):
+            _PROFILES.pop(self.make, None)
+
     @cached_property
     def to_top(self) -> int | None:
         """Finite steps from the start until the scale is at its top; None beyond 8,000, or a stop, or infinity."""

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from fp16sim.emulator.formats import nearest_name
+from fp16sim.testing import watchdog
 from fp16sim.testing.case import Case, Make, as_traits, case_of
 from fp16sim.testing.checks import CHECKS, Check
 from fp16sim.testing.report import Report, Verdict, judged
@@ -37,6 +38,9 @@ class ScalerCheckError(AssertionError):
     def __init__(self, report: Report) -> None:
         super().__init__("\n".join([report.summary(), *report.reasons()]))
         self.report = report
+
+    def __reduce__(self) -> Any:  # so that it comes back from another process
+        return type(self), (self.report,)
 
 
 def scaler_checks() -> Iterator[tuple[str, Check]]:
@@ -129,6 +133,8 @@ def verdicts(
     checks = claimed_checks(case.traits)
     expected = expected_reasons(expected_failures or {}, checks)
     chosen = chosen_checks(only, checks)
+    case.forget()
+    watchdog.forget(case.make)
     return (examined(check, case, expected.get(check.name), expected_in) for check in chosen)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from zlib import crc32
 
 from fp16sim.emulator.formats import nearest_name
 from fp16sim.testing.adapters import adapt
@@ -175,14 +176,18 @@ def _maker_in(place: str) -> str:
 
 
 def _run(path: Path) -> ModuleType:
-    """Import a file under a name that hides no other module."""
-    name = f"{_PREFIX}{path.stem}"
+    """Import a file under a name that hides no other module, nor a file of the same name elsewhere."""
+    name = f"{_PREFIX}{path.stem}_{crc32(bytes(path.resolve())):08x}"
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:
         raise ValueError(f"{path}: not a Python file; its name ends with .py")
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look there
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
     return module
 
 

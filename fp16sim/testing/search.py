@@ -88,6 +88,8 @@ def search(strategy: Any, examine: Callable[[T], None], examples: int = 100) -> 
     except Fault as fault:
         raise Fault(fault.history, fault.what) from fault.__cause__
     except errors.Flaky:
+        if not found:
+            raise
         last = found[-1]
         raise Fault(
             last.history, f"the same history ends otherwise the second time (the first: {last.what})"

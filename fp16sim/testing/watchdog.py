@@ -166,8 +166,9 @@ def _lengths(longest: int) -> Iterator[int]:
 
 
 def forget(make: _Factory) -> None:
-    """Take a factory for one whose scalers never hung."""
-    _hung.pop(make, None)
+    """Take a factory for one whose scalers never hung: they may have changed since the last run."""
+    if _known(make) is not None:
+        del _hung[make]
 
 
 def _known(make: _Factory) -> str | None:

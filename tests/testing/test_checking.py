@@ -1,6 +1,7 @@
 """check_scaler: what it runs, what it reports, and that nothing a scaler does ends it."""
 
 import json
+import pickle
 import pydoc
 import re
 
@@ -90,6 +91,30 @@ def test_all_failures_come_in_one_error():
     assert isinstance(error.value, AssertionError)
     (failure,) = error.value.report.failures
     assert (failure.history, failure.number) == ("oo", 5)
+    again = pickle.loads(pickle.dumps(error.value))
+    assert (str(again), again.report) == (str(error.value), error.value.report)
+
+
+def test_a_scaler_that_was_changed_in_the_meantime_is_looked_at_anew():
+    class Growing:
+        window = 3
+
+        def __init__(self, scale=8.0, steps=0):
+            self.scale, self.steps = scale, steps
+
+        def update(self, observation):
+            steps = 0 if observation.overflowed else self.steps + 1
+            scale = max(self.scale / 2, 1.0) if observation.overflowed else self.scale
+            if steps == self.window:
+                scale, steps = min(2 * scale, 64.0), 0
+            return Growing(scale, steps), Decision(not observation.overflowed, self.scale)
+
+    only = "scale_stays_finite"
+    check_scaler(Growing, only=only)
+    assert Case(Growing).profile.window == 3
+    Growing.window = 2
+    check_scaler(Growing, only=only)
+    assert Case(Growing).profile.window == 2
 
 
 @pytest.mark.usefixtures("few")

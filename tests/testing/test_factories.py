@@ -83,6 +83,17 @@ def test_the_current_folder_comes_first(folder):
     assert factory_of("colorsys:make")().scale == 8.0
 
 
+def test_files_of_one_name_are_modules_of_their_own_and_one_that_fails_is_none(folder):
+    places = [folder / "own" / "scalers_of_mine.py", folder / "scalers_of_mine.py"]
+    places[1].write_text(GOOD)
+    kinds = [type(factory_of(f"{place}:make")()) for place in places]
+    assert [sys.modules[kind.__module__].__file__ for kind in kinds] == [str(place) for place in places]
+    places[1].write_text(f"{GOOD}\n1 / 0")
+    with pytest.raises(ValueError, match=r"importing .* raised ZeroDivisionError"):
+        factory_of(f"{places[1]}:make")
+    assert kinds[1].__module__ not in sys.modules
+
+
 def test_a_scaler_of_the_package_with_options():
     make = factory_of(" torch,init_scale=2**-149 , growth_interval=2")
     assert (make().scale, make().growth_interval) == (2.0**-149, 2)

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 from hypothesis import strategies as st
+from hypothesis.errors import Flaky
 
 from fp16sim.scaling import parse
 from fp16sim.testing.case import case_of
@@ -100,6 +101,15 @@ def test_errors_that_are_no_fault_come_through():
 
     with pytest.raises(ZeroDivisionError):
         search(st.integers(), broken)
+    calls = []
+
+    def broken_now_and_then(number):
+        calls.append(number)
+        if len(calls) == 3:
+            raise ZeroDivisionError("the third call")
+
+    with pytest.raises(Flaky):
+        search(st.integers(), broken_now_and_then)
 
 
 def test_making_a_fault_smaller_ends_after_so_many_steps():
