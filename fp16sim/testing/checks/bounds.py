@@ -86,12 +86,15 @@ def scale_stays_above_zero(case: Case) -> None:
                     else begins
                 )
 
+    def down() -> None:
+        shortest_run(lambda length: examine(OVERFLOW * length), case.profile.to_floor + 1)
+
+    def drawn() -> None:
+        search(case.histories(), examine, case.examples)
+
     # Of a dear scaler few histories are drawn, perhaps none that goes down to the floor, and little is made shorter.
     faults: list[Fault] = []
-    for look in (
-        lambda: shortest_run(lambda length: examine(OVERFLOW * length), case.profile.to_floor + 1),
-        lambda: search(case.histories(), examine, case.examples),
-    ):
+    for look in (down, drawn):
         try:
             look()
         except Fault as fault:
