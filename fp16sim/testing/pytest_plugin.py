@@ -1,14 +1,16 @@
 """A plugin of pytest that runs the checks of scalers without a file of tests.
 
-``pytest --fp16sim-scaler mine.py:make`` runs each check as a test. pytest imports this module at every start where
-fp16sim is installed, so it imports nothing of the package, nor NumPy, until the option is given.
+``pytest --fp16sim-scaler mine.py:make`` runs each check as a test; with ids such as ``mine.py:make::exact_window``
+behind it, as pytest prints them, those alone. pytest imports this module at every start where fp16sim is installed, so
+it imports nothing of the package, nor NumPy, until the option is given.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,7 +33,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         default=[],
         metavar="FACTORY",
         help="check this scaler: package.module:factory, path/to/file.py:factory, or one of fp16sim's such as "
-        "torch,growth_interval=2; repeat it for more. Without paths only these checks run; -k chooses among them.",
+        "torch,growth_interval=2; repeat it for more. Without paths only these checks run; -k chooses among them, "
+        "and so do the ids that pytest prints of them.",
     )
     group.addoption(
         "--fp16sim-traits",
@@ -56,8 +59,9 @@ def pytest_configure(config: pytest.Config) -> None:
     if not texts:
         if traits or expected:
             raise pytest.UsageError("--fp16sim-traits or --fp16sim-expect without --fp16sim-scaler FACTORY")
+        _refuse_ids(config.args)
         return
-    from fp16sim.testing.checking import claimed_checks, expected_reasons
+    from fp16sim.testing.checking import chosen_checks, claimed_checks, expected_reasons
     from fp16sim.testing.factories import expected_of, factory_of, traits_of
     from fp16sim.testing.search import need_hypothesis
 
@@ -72,9 +76,43 @@ def pytest_configure(config: pytest.Config) -> None:
         reasons = expected_reasons(expected_of(expected), checks)
     with _usage_of("--fp16sim-scaler"):
         makes = {text: factory_of(text) for text in texts}
-    config.stash[_ASKED] = [(text, make, claimed, checks, reasons) for text, make in makes.items()]
+    named, paths = _ids_and_paths(config.args, makes)
     if config.args_source is not pytest.Config.ArgsSource.ARGS:
-        config.args = []
+        paths = []
+    with _usage_of("--fp16sim-scaler"):
+        config.stash[_ASKED] = [
+            (text, make, claimed, chosen_checks(named.get(text), checks), reasons)
+            for text, make in makes.items()
+            if text in named or not named
+        ]
+    config.args = paths
+
+
+def _ids_and_paths(args: Iterable[str], texts: Container[str]) -> tuple[dict[str, list[str]], list[str]]:
+    """Tell the ids of these tests, as pytest prints them, from paths: the names of checks by the text of the scaler."""
+    named: dict[str, list[str]] = {}
+    paths = []
+    for arg in args:
+        text, colons, name = arg.rpartition("::")
+        if colons and text in texts:
+            named.setdefault(text, []).append(name)
+        else:
+            paths.append(arg)
+    return named, paths
+
+
+def _refuse_ids(args: Iterable[str]) -> None:
+    """Say what is missing where an id is given without its scaler: pytest would look for a file."""
+    for arg in args:
+        text, colons, name = arg.rpartition("::")
+        if not colons or Path(text.partition("::")[0]).exists():
+            continue
+        from fp16sim.testing.checks import CHECKS
+
+        if any(check.name == name for check in CHECKS):
+            raise pytest.UsageError(
+                f"{arg} is a check of --fp16sim-scaler: put --fp16sim-scaler {text} before it"
+            )
 
 
 @contextmanager

@@ -108,9 +108,27 @@ def test_an_expected_failure_that_passes_is_an_error(run):
     assert "[XPASS(strict)] why" in text
 
 
+def test_ids_that_were_printed_choose_checks(run):
+    text = run("--fp16sim-scaler", TINY, "--fp16sim-scaler", "./mine.py:Mine", "-k", "never_raises", code=0)
+    printed = re.findall(r"^\S+::\S+", text, re.MULTILINE)
+    assert printed == [f"{name}::overflow_never_raises_the_scale" for name in (TINY, "./mine.py:Mine")]
+    again = run("--fp16sim-scaler", TINY, "--fp16sim-scaler", "./mine.py:Mine", printed[1], "test_own.py")
+    assert outcomes(again) == {
+        "test_own.py test_of_ones_own": "PASSED",
+        "./mine.py:Mine overflow_never_raises_the_scale": "PASSED",
+    }
+    assert outcomes(run("--fp16sim-scaler", TINY, *printed[:1])).keys() == {printed[0].replace("::", " ")}
+
+
 @pytest.mark.parametrize(
     ("words", "says"),
     [
+        (
+            ["mine.py:Mine::scale_stays_finite"],
+            "is a check of --fp16sim-scaler: put --fp16sim-scaler mine.py:Mine before it",
+        ),
+        (["--fp16sim-scaler", "torch", "torch::scale_stays"], "unknown check 'scale_stays': did you mean"),
+        (["--fp16sim-scaler", "torch", "torch::exact_window"], "exact_window does not run: claim the trait"),
         (["--fp16sim-scaler", "trch"], "did you mean 'torch'?"),
         (["--fp16sim-scaler", "mine:instance"], "mine:instance: a Mine is no factory"),
         (
