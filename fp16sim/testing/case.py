@@ -100,9 +100,11 @@ class Case:
         groups = as_groups(groups)
         made = self.made()
         try:
-            return Walk(adapt(made, groups))
+            driver = adapt(made, groups)
         except ERRORS as error:
             raise Fault("", described(error)) from error
+        driver.cost = int(self.traits.get("cost", driver.cost))
+        return Walk(driver)
 
     @cached_property
     def profile(self) -> Profile:
@@ -141,14 +143,31 @@ class Case:
         """Draw histories with runs at whose end something may happen to this scaler."""
         from fp16sim.testing.strategies.histories import overflow_histories
 
+        lengths = {
+            letter: tuple(steps for steps in own if steps <= self.longest_run)
+            for letter, own in self.profile.lengths.items()
+        }
         return overflow_histories(
-            letters=letters, most_runs=most_runs, lengths=self.profile.lengths, most_steps=self.most_steps
+            letters=letters, most_runs=most_runs, lengths=lengths, most_steps=self.most_steps
         )
 
     @property
+    def longest_run(self) -> int:
+        """Steps of the longest run that is tried more than a few times: 20,000, or fewer by what a step costs."""
+        return max(MOST_FINITE // self.cost, 1)
+
+    @property
+    def has_long_window(self) -> bool:
+        """Whether its window is a longer run than that."""
+        return (self.profile.window or 1) > self.longest_run
+
+    @property
     def most_steps(self) -> int:
-        """Steps of the longest histories: to the floor and through three windows."""
-        return 64 + 3 * (self.profile.window or 1) + 2 * self.profile.to_floor
+        """Steps of the longest histories: to the floor and through three windows, if that is no longer run."""
+        window, to_floor = (
+            min(steps, self.longest_run) for steps in (self.profile.window or 1, self.profile.to_floor)
+        )
+        return 64 + 3 * window + 2 * to_floor
 
     @property
     def examples(self) -> int:
@@ -162,6 +181,8 @@ class Case:
     @cached_property
     def cost(self) -> int:
         """How many steps of a plain scaler one of this takes, see :class:`fp16sim.testing.driver.Driver`."""
+        if "cost" in self.traits:
+            return int(self.traits["cost"])
         with suppress(Fault, Hang):
             return max(int(self.walk().driver.cost), 1)
         return 1
@@ -242,7 +263,7 @@ def _profile(case: Case) -> Profile:
     burst, walk = _burst(case.walk()), case.walk()
     with suppress(Fault):
         walk.tell_all(OVERFLOW * burst.patience)
-    window, highest = _climb(walk)
+    window, highest = _climb(walk, case.longest_run)
     if window and not burst.patience:  # it started at its floor, and is above it now
         later = _burst(walk)
         burst = later if later.patience else burst
@@ -277,8 +298,10 @@ def _burst(walk: Walk) -> _Burst:
     return found
 
 
-def _climb(walk: Walk) -> tuple[int | None, float]:
+def _climb(walk: Walk, longest: int) -> tuple[int | None, float]:
     """Give the finite steps until the scale grows (None: it does not), and the highest scale within five times as many.
+
+    A window is taken to be of `longest` steps at most in that.
 
     A scaler may answer an overflow a step late: growth is from the lowest scale on the way.
     """
@@ -293,7 +316,7 @@ def _climb(walk: Walk) -> tuple[int | None, float]:
                 window, top = step, max(top, scale)
                 break
             low = min(low, scale)
-        for _ in range(4 * (window or 0)):
+        for _ in range(4 * min(window or 0, longest)):
             if walk.tell(FINITE).stop:
                 break
             top = max(top, walk.scale())

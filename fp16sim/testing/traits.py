@@ -17,8 +17,9 @@ TRAITS: dict[str, str] = {
     "rechecks": "what became infinite or NaN after unscaling is not applied",
     "checked": "an update without a check is refused",
     "any_order": "calls in any order are right, or refused",
+    "cost": "the number of steps of a plain scaler, of 5 us each, that take as long as one of this",
 }
-_WITH_A_NUMBER = ("interval", "hysteresis")
+_WITH_A_NUMBER = ("interval", "hysteresis", "cost")
 
 
 def as_traits(traits: Any) -> dict[str, Any]:

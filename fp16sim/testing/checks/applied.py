@@ -21,7 +21,7 @@ __all__ = ["CHECKS", "moderate"]
 _LOWEST, _HIGHEST = 2.0**-100, 2.0**100
 """Scales at which nothing is near the ends of float32, nor is the reciprocal of the scale."""
 _SHAPES = np.array([1.0, -1.6180339887498949])
-_LONGEST_RUN, _MOST_TAKEN = 20_000, 100
+_MOST_TAKEN = 100
 
 
 def moderate(factor: float) -> npt.NDArray[np.float64]:
@@ -55,7 +55,7 @@ def _directed(case: Case) -> tuple[str, ...]:
     """Give long histories: through windows, and past the floor and the top."""
     window, patience = case.profile.window or 1, max(case.profile.patience, 1)
     floor = OVERFLOW * case.profile.to_floor
-    several = FINITE * min(3 * window + 2, _LONGEST_RUN // case.cost)
+    several = FINITE * min(3 * window + 2, case.longest_run)
     past_top = [FINITE * (case.to_top + window + 2) + OVERFLOW * patience + several] if case.to_top else []
     return several, OVERFLOW * patience + several, floor + FINITE, floor + OVERFLOW + several, *past_top
 

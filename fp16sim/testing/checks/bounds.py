@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from fp16sim.testing.case import MOST_FINITE, Case
+from fp16sim.testing.case import Case
 from fp16sim.testing.checks.check import Check
 from fp16sim.testing.histories import FINITE, OVERFLOW
 from fp16sim.testing.search import search, shortest_run
@@ -47,7 +47,7 @@ def scale_stays_finite(case: Case) -> None:
 
     search(case.histories(), examine, case.examples)
     walk, highest, unmoved = case.walk(), -math.inf, 0
-    most_unmoved = 2 * (case.profile.window or MOST_FINITE // case.cost) + 64
+    most_unmoved = 2 * (case.profile.window or case.longest_run) + 64
     steps = _LONGEST_CLIMB // case.cost
     for _ in range(steps):
         if walk.tell(FINITE).stop or unmoved > most_unmoved:

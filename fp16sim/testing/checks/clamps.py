@@ -35,14 +35,15 @@ class _Compared:
 
     def __init__(self, case: Case) -> None:
         self.case, self.any = case, False
-        self.least, self.most = 2 * (case.profile.window or 3) + 2, _LONGEST_FUTURE
+        windows = 1 if case.has_long_window else 2
+        self.least, self.most = windows * (case.profile.window or 3) + 2, _LONGEST_FUTURE
         if case.profile.window is None:
             self.most = self.least
 
     def future(self, history: str) -> list[float] | None:
         """Give the scales after a history and over the finite steps that follow; None if it stops.
 
-        They are those of two windows, or more until the scale grows.
+        They are those of two windows, or of one that is long for a dear scaler, or more until the scale grows.
         """
         walk = self._at(history)
         if walk is None:
@@ -114,6 +115,9 @@ def _at_the_floor(case: Case, compared: _Compared) -> None:
         if faults:
             raise min(faults, key=lambda fault: len(fault.history))
 
+    if case.has_long_window:
+        examine("", (1, _MOST_AT_THE_FLOOR))
+        return
     counts: Iterable[int] = range(1, _MOST_AT_THE_FLOOR + 1)
     if compared.least > 200:  # so many steps to look at each time
         counts = (1, 2, _MOST_AT_THE_FLOOR)

@@ -16,6 +16,7 @@ __all__ = ["CHECKS"]
 
 _SLACK = 64
 _MOST_UNREPORTED = 2500
+_MOST_SINGLE, _LONGEST_GAP = 100, 50
 
 
 def recovers_from_overflows(case: Case) -> None:
@@ -38,22 +39,22 @@ def recovers_from_overflows(case: Case) -> None:
     if profile.window is None:
         _need_growth(case)
 
-    def examine(drawn: tuple[str, ClosedLoop]) -> None:
+    def examine(drawn: tuple[str, ClosedLoop], goes_up: bool = False) -> None:
         history, loop = drawn
         walk = case.walk()
         told = walk.tell_all(history)
         if told and told.stop:
             _need_usable(walk, told.stop)
-        elif _comes_down(walk, loop, profile):
+        elif _comes_down(walk, loop, profile) and (goes_up or not case.has_long_window):
             _goes_up(walk, profile)
 
     loops = all_loops(profile)
     usual, lowest = loops[0], min(loops, key=lambda loop: loop.limit)
     for history in every(FINITE + OVERFLOW, 2):
         examine((history, usual))
-    shortest_run(lambda length: examine((OVERFLOW * length, usual)), profile.to_floor + 1)
+    shortest_run(lambda length: examine((OVERFLOW * length, usual), True), profile.to_floor + 1)
     search(_with_loops(case), examine, case.examples_of(case.most_steps + (profile.window or 1)))
-    examine((3 * (OVERFLOW * profile.patience + FINITE), lowest))
+    examine((3 * (OVERFLOW * profile.patience + FINITE), lowest), True)
     if case.to_top and 2 * profile.floor <= profile.start <= profile.top:
         examine((FINITE * case.to_top, ClosedLoop(profile.start)))
 
@@ -194,8 +195,11 @@ def endless_overflows_are_reported(case: Case) -> None:
     """Overflows for ever end in a stop: a reason in the decision, or an error of the framework's.
 
     After a short drawn history, 2,500 overflows in a row and as many again as it takes to the floor: MindSpore's
-    manager, the most patient scaler known, raises after 1,000. The same with NaN. The history of a fault ends with the
-    first overflow that changes nothing.
+    manager, the most patient scaler known, raises after 1,000. The same with NaN, and where finite steps came between
+    the overflows on the way to the floor. The history of a fault ends with the first overflow that changes nothing.
+
+    Where it takes several overflows in a row at the floor, as many are no reason with finite steps between them: one
+    less than let the scale grow, or 50.
     """
     bound = _MOST_UNREPORTED + case.profile.to_floor
 
@@ -219,6 +223,43 @@ def endless_overflows_are_reported(case: Case) -> None:
 
     search(_short_histories(), examine, 12)
     examine("", NAN)
+    examine(_down_by_single_steps(case))
+    _single_ones_are_no_reason(case)
+
+
+def _down_by_single_steps(case: Case) -> str:
+    """Give the history that lowers the scale as far as it goes, with a finite step after each time."""
+    walk = case.walk()
+    lowest = walk.scale()
+    while len(walk.letters) < _MOST_UNREPORTED:
+        told = walk.tell_all(OVERFLOW * max(case.profile.patience, 1) + FINITE)
+        if (told and told.stop) or not walk.scale() < lowest:
+            break
+        lowest = walk.scale()
+    return walk.history
+
+
+def _single_ones_are_no_reason(case: Case) -> None:
+    """Refuse a stop at the floor that counts overflows which finite steps had made good."""
+    floor = OVERFLOW * case.profile.to_floor
+    walk = case.walk()
+    told = walk.tell_all(floor + OVERFLOW * _MOST_SINGLE)
+    in_a_row = len(walk.letters) - len(floor)
+    if told is None or not told.stop or in_a_row < 2:
+        return
+    finite = min(max((case.profile.window or 1) - 1, 1), _LONGEST_GAP)
+    walk = case.walk()
+    walk.tell_all(floor)
+    for _ in range(in_a_row):
+        told = walk.tell(OVERFLOW)
+        if told.stop:
+            raise walk.fault(
+                f"training stops ({told.stop}), with {finite} finite steps before each of the overflows at the "
+                f"floor, {written(walk.scale())}, of which it takes {in_a_row} in a row"
+            )
+        told = walk.tell_all(FINITE * finite)
+        if told is not None and told.stop:
+            return
 
 
 CHECKS = (

@@ -27,6 +27,7 @@ def one_overflow_one_backoff(case: Case) -> None:
     from hypothesis import strategies as st
 
     profile = case.profile
+    window = min(profile.window or 1, case.longest_run)
 
     def examine(drawn: tuple[str, ClosedLoop]) -> None:
         history, loop = drawn
@@ -39,7 +40,7 @@ def one_overflow_one_backoff(case: Case) -> None:
             if told.stop:
                 return
         backoff, overflowed = profile.backoff, False
-        steps = _SLACK + overflows_down_to(loop.limit, scale, profile) + 2 * (profile.window or 1)
+        steps = _SLACK + overflows_down_to(loop.limit, scale, profile) + 2 * window
         for _ in range(steps):
             letter, told = loop.step(walk, scale)
             before, scale = scale, walk.scale()
@@ -58,7 +59,7 @@ def one_overflow_one_backoff(case: Case) -> None:
                 )
                 raise walk.fault(what)
 
-    longest = case.most_steps + _SLACK + 2 * (profile.window or 1)
+    longest = case.most_steps + _SLACK + 2 * window
     search(st.tuples(case.histories(), closed_loops(profile)), examine, case.examples_of(longest))
 
 

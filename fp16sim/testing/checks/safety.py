@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fp16sim.scaling.protocol import checked_update, observe
-from fp16sim.testing.case import MOST_FINITE, Case
+from fp16sim.testing.case import Case
 from fp16sim.testing.checks.applied import moderate
 from fp16sim.testing.checks.check import Check
 from fp16sim.testing.checks.edges import edges
@@ -237,7 +237,7 @@ def _true_on_the_way_up(case: Case) -> None:
     window = case.profile.window or 1
     walk, since, taken = case.walk(), 0, 0
     scale = walk.scale()
-    steps = min(case.to_top or 4 * window, MOST_FINITE // case.cost) + window + 2
+    steps = min(case.to_top or 4 * window, case.longest_run) + window + 2
     for _ in range(steps):
         whole = (since < 2 or since == window - 1) and taken < _MOST_TAKEN
         taken += whole

@@ -18,6 +18,7 @@ from fp16sim.testing.walk import ERRORS, NotApplicable, described, told_apart, w
 __all__ = ["CHECKS"]
 
 _UNMOVED = 64
+_SPELLED = 100  # steps of the longest run, below which fewer histories are spelled out, with all their places
 
 
 def checkpoint_round_trip(case: Case) -> None:
@@ -33,12 +34,13 @@ def checkpoint_round_trip(case: Case) -> None:
         raise NotApplicable(
             "it has no way to save its state: define state_dict and load_state_dict, or to_json and from_state"
         )
-    for history in every(FINITE + OVERFLOW, 5):
+    for history in every(FINITE + OVERFLOW, 5 if case.longest_run >= _SPELLED else 3):
         _examine(case, ways, history, range(len(history) + 1))
     for history, places in sorted(_directed(case), key=lambda each: len(each[0])):
         _examine(case, ways, history, places)
     need_states_of_their_own(case, ways)
-    window, lowered = FINITE * (case.profile.window or 1), OVERFLOW * max(case.profile.patience, 1)
+    window = FINITE * min(case.profile.window or 1, case.longest_run)
+    lowered = OVERFLOW * max(case.profile.patience, 1)
     for history in (*every(FINITE + OVERFLOW, 3), lowered + window):
         for way in ways:
             _divide(case, history, way)
@@ -65,10 +67,13 @@ def _ways(case: Case) -> tuple[str, ...]:
 def _directed(case: Case) -> Iterator[tuple[str, Iterable[int]]]:
     """Give histories at whose end counters show, and where to save in them."""
     window, patience, floor = case.profile.window or 1, case.profile.patience, case.profile.to_floor
-    yield FINITE * window, (1,)
     lowered = OVERFLOW * max(patience, 1) + FINITE * window
-    yield lowered, sorted({1, len(lowered) - window + 1, len(lowered) - 1, len(lowered)})
-    yield FINITE * (2 * window), sorted({2, max(window - 1, 1), window, window + 1, 2 * window - 1})
+    if case.has_long_window:
+        yield lowered, (1, len(lowered) - 1)
+    else:
+        yield FINITE * window, (1,)
+        yield lowered, sorted({1, len(lowered) - window + 1, len(lowered) - 1, len(lowered)})
+        yield FINITE * (2 * window), sorted({2, max(window - 1, 1), window, window + 1, 2 * window - 1})
     for letter in (OVERFLOW, NAN):
         walk = case.walk()
         for _ in range(floor + _UNMOVED):  # to the floor, and to a stop there if there is one

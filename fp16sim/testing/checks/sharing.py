@@ -71,7 +71,7 @@ def _short(after: Iterable[str]) -> list[_Story]:
 
 
 def _long(case: Case) -> Iterator[_Story]:
-    window, patience = case.profile.window or 1, max(case.profile.patience, 1)
+    window, patience = min(case.profile.window or 1, case.longest_run), max(case.profile.patience, 1)
     floor = OVERFLOW * (case.profile.to_floor + 1)
     for meanwhile in (max(window - 1, 1), window):
         yield _Story("", FINITE * meanwhile, FINITE)

@@ -117,7 +117,7 @@ def skip_changes_nothing(case: Case) -> None:
 
     for history in every(LETTERS, 3):
         examine(history)
-    window, floor = case.profile.window or 1, case.profile.to_floor
+    window, floor = min(case.profile.window or 1, case.longest_run), case.profile.to_floor
     for beginning in sorted((FINITE * (window - 1), FINITE * window, OVERFLOW * (floor + 1)), key=len):
         for letter in (OVERFLOW, NAN):
             examine(beginning + letter)

@@ -135,7 +135,7 @@ def _told_apart(scale: float) -> str:
 def _climbs_by_powers(case: Case, dtypes: Sequence[str]) -> None:
     """Take finite steps only, to the top if that is near, those after a growth with gradients."""
     walk, highest, unmoved = case.walk(), -math.inf, 0
-    for _ in range(MOST_FINITE):
+    for _ in range(case.longest_run):
         if unmoved < len(dtypes):
             dtype = dtypes[unmoved]
             stop = _take_one(walk, dtype, partial(_normal, dtype, _ALTERNATING, _PLACES // 2))

@@ -59,6 +59,8 @@ def exact_window(case: Case) -> None:
         window * 4,
         *([FINITE * case.to_top + lowered + window] if case.to_top else []),
     )
+    if interval > case.longest_run:  # so long are few
+        directed = (lowered + window, FINITE * (interval - 1) + lowered + window, window * 2)
     _in_order(examine, every(FINITE + OVERFLOW, 6), sorted(directed, key=len))
     search(case.histories(), examine, max(8, case.examples // 2))
 
@@ -102,7 +104,9 @@ def hysteresis_counts_consecutive_overflows(case: Case) -> None:
             before = after
 
     enough, too_few = OVERFLOW * hysteresis, OVERFLOW * (hysteresis - 1) + FINITE
-    window = profile.window or 1  # what counts from the last overflow may take two so far apart for none
+    window = min(
+        profile.window or 1, case.longest_run
+    )  # what counts from the last overflow may take two so far apart for none
     apart = tuple(enough + FINITE * steps + enough for steps in (1, max(window - 1, 1), window))
     directed = (enough, too_few * 2 + OVERFLOW, too_few * 2 + enough, *apart)
     _in_order(examine, every(FINITE + OVERFLOW, 6), every(LETTERS, 4), sorted(directed, key=len))
