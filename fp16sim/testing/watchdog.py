@@ -59,12 +59,20 @@ class Watch:
         The factory of the scaler that is tested.
     fault : Fault
         Of the call that was interrupted last: the steps of its walk, and which call it was.
+    stubborn : bool
+        Whether a call went on after it was interrupted.
     """
 
     def __init__(self, make: _Factory) -> None:
         self.make = make
         self.fault = Fault("", "a call does not return")
+        self.stubborn = False
+        self.rest()
+
+    def rest(self) -> None:
+        """Hold no call, nor what is local to it."""
         self._call: FrameType | None = None
+        self._interrupted: FrameType | None = None
         self._looks = 0
 
     def look(self, frame: FrameType | None) -> bool:
@@ -76,7 +84,9 @@ class Watch:
         self._looks += not excused
         if self._looks < (LATER_LOOKS if _known(self.make) is not None else FIRST_LOOKS):
             return False
-        self._call, self._looks = None, 0
+        self._looks = 0
+        self.stubborn |= call is self._interrupted
+        self._interrupted = call
         assert caller is not None  # there is a call
         self.fault = _fault(caller, _described(frame, call, caller))
         _remember(self.make, _known(self.make) or "")
@@ -113,16 +123,18 @@ def watched(make: _Factory) -> Iterator[Watch]:
             yield watch
     finally:
         _own.watch = None
+        watch.rest()
 
 
 def shortest_hang(walk: Callable[[], Walk], watch: Watch) -> Fault:
     """Give the fault of a hang, with the shortest end of its history that hangs, too, from the beginning.
 
-    The steps are told by their kind alone; if that does not hang, the history stays as it is.
+    The steps are told by their kind alone; if that does not hang, the history stays as it is. So it does where the call
+    could not be interrupted at once: it ended by itself, or by somebody else's signal, which may not come again.
     """
     fault, history = watch.fault, watch.fault.history
     known = _known(watch.make)
-    if type(fault) is not Fault or RESTART in history:  # not what such steps can say
+    if type(fault) is not Fault or RESTART in history or watch.stubborn:  # not what such steps can say
         return fault
     if known and history.endswith(known):
         return Fault(known, fault.what)

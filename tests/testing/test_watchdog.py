@@ -222,6 +222,28 @@ def test_another_thread_is_watched_by_a_thread():
     assert not any(each.name == "fp16sim watchdog" for each in threading.enumerate())
 
 
+def test_a_call_that_cannot_be_interrupted_is_not_made_again():
+    slept = []
+
+    class Waits(Halving):
+        def update(self, observation):
+            if observation.overflowed:
+                slept.append(self.steps)
+                time.sleep(1.0)  # no thread interrupts it
+            return super().update(observation)
+
+    def examine(case):
+        case.walk().tell_all("..o.")
+
+    found = []
+    check = Check("waits", None, examine)
+    thread = threading.Thread(target=lambda: found.append(fault(check, Waits)))
+    thread.start()
+    thread.join()
+    assert found[0].history == "..o"
+    assert slept == [(".", ".")]
+
+
 TRACED_AFTERWARDS = """
 import sys, threading
 from fp16sim import scaling
