@@ -39,11 +39,9 @@ def need_states_of_their_own(case: Case, ways: Iterable[str]) -> None:
     for way in ways:
         if isinstance(case.walk().saved(way), (str, bytes)):  # nobody can change those
             continue
-        stories = _short((FINITE * _LATER, OVERFLOW * _LATER))
-        if _first_fault(case, way, stories) is not None:
-            fault = _first_fault(case, way, _short(every(FINITE + OVERFLOW, _LATER)))
-            assert fault is not None  # the story that has one is among these
-            raise fault
+        fault = _first_fault(case, way, _short((FINITE * _LATER, OVERFLOW * _LATER)))
+        if fault is not None:
+            raise _first_fault(case, way, _short(every(FINITE + OVERFLOW, _LATER))) or fault
         fault = _first_fault(case, way, _long(case), only_if_changed=True)
         if fault is not None:
             raise fault

@@ -164,6 +164,19 @@ def test_an_error_of_the_second_loading_has_its_place() -> None:
     assert isinstance(found.__cause__, KeyError)
 
 
+def test_a_fault_that_does_not_come_again_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    examine = sharing._first_fault
+
+    def twice(*given: Any, **options: Any) -> Any:
+        seen.append(None if seen else examine(*given, **options))
+        return seen[-1]
+
+    monkeypatch.setattr(sharing, "_first_fault", twice)
+    assert fault(SAVING, SharesAll).what.startswith("a state of state_dict")
+    assert len(seen) == 2
+
+
 class SharesWhatIsNotRead(InPlace):
     """A log that grows; nothing that follows depends on it."""
 
