@@ -110,8 +110,9 @@ def watched(make: _Factory) -> Iterator[Watch]:
     Notes
     -----
     The main thread is interrupted by ``signal.setitimer``. Elsewhere, without it, and where somebody else uses that
-    timer or is woken by every signal, a thread does it, which cannot interrupt a call that waits within C, such as a
-    long ``time.sleep``. A call that catches every ``BaseException`` and goes on cannot be interrupted at all.
+    timer or is woken by every signal, a thread does it. Other threads than the main one, and any on Windows, cannot be
+    interrupted where a call waits within C, as in a long ``time.sleep``. A call that catches every ``BaseException``
+    and goes on cannot be interrupted at all.
     """
     if getattr(_own, "watch", None) is not None:  # a watch within a watch
         yield _own.watch
@@ -279,22 +280,47 @@ def _by_thread(watch: Watch) -> Iterator[None]:
     interrupt = ctypes.pythonapi.PyThreadState_SetAsyncExc
     target = ctypes.c_ulong(watched_thread)
 
-    def run() -> None:
-        while not ended.wait(LOOK_EVERY):
-            if watch.look(sys._current_frames().get(watched_thread)):
-                interrupt(target, ctypes.py_object(Hang))
+    with _waking() as wake:
 
-    looking = threading.Thread(target=run, name="fp16sim watchdog", daemon=True)
-    looking.start()
-    # What is sent arrives before `join` has returned. Nothing is taken back by PyThreadState_SetAsyncExc(target, NULL):
-    # Python 3.11 then looks for an exception for ever, and under sys.settrace it does nothing else.
-    try:
+        def run() -> None:
+            while not ended.wait(LOOK_EVERY):
+                if watch.look(sys._current_frames().get(watched_thread)):
+                    interrupt(target, ctypes.py_object(Hang))
+                    wake()
+
+        looking = threading.Thread(target=run, name="fp16sim watchdog", daemon=True)
+        looking.start()
+        # What is sent arrives before `join` has returned. Nothing is taken back by
+        # PyThreadState_SetAsyncExc(target, NULL): Python 3.11 then looks for an exception for ever, and under
+        # sys.settrace it does nothing else.
         try:
-            yield
-        finally:
+            try:
+                yield
+            finally:
+                ended.set()
+                looking.join()
+        except Hang:  # which may have arrived before the thread was told to end
             ended.set()
             looking.join()
-    except Hang:  # which may have arrived before the thread was told to end
-        ended.set()
-        looking.join()
-        raise
+            raise
+
+
+@contextmanager
+def _waking() -> Iterator[Callable[[], None]]:
+    """Give what ends a wait of the main thread within C: a signal, in whose handler it finds what was sent to it.
+
+    SIGURG, which is ignored unless somebody handles it. Other threads are handed no signals.
+    """
+    thread = threading.get_ident()
+    if (
+        threading.current_thread() is not threading.main_thread()
+        or not hasattr(signal, "pthread_kill")
+        or signal.getsignal(signal.SIGURG) is not signal.SIG_DFL
+    ):
+        yield lambda: None
+        return
+    before = signal.signal(signal.SIGURG, lambda *_: None)
+    try:
+        yield lambda: signal.pthread_kill(thread, signal.SIGURG)
+    finally:
+        signal.signal(signal.SIGURG, before)

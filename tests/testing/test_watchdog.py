@@ -82,6 +82,15 @@ def quick(monkeypatch):
     monkeypatch.setattr(watchdog, "FIRST_LOOKS", 8)
 
 
+@pytest.fixture
+def free_timer():
+    """Take the timer from pytest-timeout, if that has it, for as long as a test runs."""
+    handler, timer = signal.signal(signal.SIGALRM, signal.SIG_DFL), signal.setitimer(signal.ITIMER_REAL, 0)
+    yield
+    signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, *timer)
+
+
 def told(letters="o.n"):
     def examine(case):
         def walked(history):
@@ -168,6 +177,7 @@ def test_many_quick_calls_are_not_one_long_call(monkeypatch):
         Check("many", None, examine)(lambda: scaling.make("torch"))
 
 
+@pytest.mark.usefixtures("free_timer")
 def test_the_timer_and_its_handler_are_given_back():
     before = signal.getsignal(signal.SIGALRM)
     with pytest.raises(Fault):
@@ -182,11 +192,13 @@ def test_somebody_elses_timer_is_left_alone():
     try:
         signal.setitimer(signal.ITIMER_REAL, 1000)
         assert fault(told(), AtAnOverflow).history == "o"
+        assert fault(told(), Asleep).what == "Asleep.update does not return"
         assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 1000
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     assert rung == []
+    assert signal.getsignal(signal.SIGURG) is signal.SIG_DFL
 
 
 def test_an_event_loop_that_signals_wake_is_left_alone():
@@ -196,12 +208,14 @@ def test_an_event_loop_that_signals_wake_is_left_alone():
         wakes.setblocking(False)
         before = signal.set_wakeup_fd(wakes.fileno())
         try:
+            with watchdog.watched(Halving):
+                time.sleep(4 * watchdog.LOOK_EVERY)
+            with pytest.raises(BlockingIOError):  # there is nothing to read
+                woken.recv(1)
             assert fault(told(), AtAnOverflow).history == "o"
             assert signal.set_wakeup_fd(before) == wakes.fileno()
         finally:
             signal.set_wakeup_fd(before)
-        with pytest.raises(BlockingIOError):  # there is nothing to read
-            woken.recv(1)
 
 
 def test_another_thread_is_watched_by_a_thread():
@@ -334,6 +348,7 @@ def test_the_users_time_at_a_debuggers_prompt_is_not_the_scalers():
         sys.settrace(before)
 
 
+@pytest.mark.usefixtures("free_timer")
 def test_a_hang_is_no_exception_and_keyboard_interrupts_pass():
     assert not issubclass(Hang, Exception)
 
