@@ -30,8 +30,9 @@ def recovers_from_overflows(case: Case) -> None:
       overflows among the steps since the last change, as fairseq's `tolerance` does: that many finite steps may count;
     - then, unless the scale is at its top, it grows within 4 W + 64 finite steps.
 
-    A stop at a usable scale is an answer, and ends the history; one because the scale is 0 or infinite is not. The
-    history of a fault ends with the first step that changes nothing.
+    A stop at a usable scale is an answer, and ends the history; one because the scale is 0 or infinite is not, nor one
+    at the first overflow that lowers the scale, if lower ones follow. The history of a fault ends with the first step
+    that changes nothing.
     """
     profile = case.profile
     if not profile.patience:
@@ -57,6 +58,23 @@ def recovers_from_overflows(case: Case) -> None:
     examine((3 * (OVERFLOW * profile.patience + FINITE), lowest), True)
     if case.to_top and 2 * profile.floor <= profile.start <= profile.top:
         examine((FINITE * case.to_top, ClosedLoop(profile.start)))
+    _need_a_second_try(case)
+
+
+def _need_a_second_try(case: Case) -> None:
+    """Refuse a stop where the scale was lowered for the first time, and there are lower ones."""
+    walk = case.walk()
+    told = walk.tell_all(FINITE + OVERFLOW * case.profile.patience)
+    if told is None or not told.stop or len(walk.letters) <= case.profile.patience:
+        return
+    history, scale = walk.history, walk.scale()
+    for _ in range(_SLACK):
+        walk.tell(OVERFLOW)
+        if walk.scale() < scale and usable(walk.scale()):
+            what = f"it is {written(scale)}, then {written(walk.scale())}"
+            raise Fault(
+                history, f"training stops ({told.stop}), and going on lowers the scale further: {what}"
+            )
 
 
 def _with_loops(case: Case) -> Any:
@@ -229,14 +247,14 @@ def endless_overflows_are_reported(case: Case) -> None:
 
 def _down_by_single_steps(case: Case) -> str:
     """Give the history that lowers the scale as far as it goes, with a finite step after each time."""
-    walk = case.walk()
+    walk, reached = case.walk(), ""
     lowest = walk.scale()
     while len(walk.letters) < _MOST_UNREPORTED:
         told = walk.tell_all(OVERFLOW * max(case.profile.patience, 1) + FINITE)
         if (told and told.stop) or not walk.scale() < lowest:
             break
-        lowest = walk.scale()
-    return walk.history
+        lowest, reached = walk.scale(), walk.history
+    return reached
 
 
 def _single_ones_are_no_reason(case: Case) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from fp16sim.testing.case import Case
 from fp16sim.testing.checks.check import Check
-from fp16sim.testing.checks.closed import ClosedLoop, closed_loops, overflows_down_to
+from fp16sim.testing.checks.closed import ClosedLoop, all_loops, closed_loops, overflows_down_to
 from fp16sim.testing.histories import FINITE
 from fp16sim.testing.search import search
 from fp16sim.testing.walk import Walk, usable, written
 
 __all__ = ["CHECKS"]
 
-_LARGEST_DROP = 16.0
+_LARGEST_DROP = _LARGEST_LEAP = 16.0
 _SLACK = 64
 _NEARLY = 1 - 2.0**-20  # a backoff of a scale that is no power of two is rounded, in float32 at worst
 
@@ -22,7 +22,8 @@ def one_overflow_one_backoff(case: Case) -> None:
     After a drawn history, and in it: a single overflow divides the scale by 16 at most. Then gradients have a constant
     peak. Once one of them has overflowed, the scale does not fall below one backoff under the least scale that
     overflows, by the factor of the first that the scaler showed: a lower one answers the same overflow twice. The loop
-    goes on for two growth windows.
+    goes on for two growth windows. Nor does it then grow to more than 16 times that least scale, each time at the cost
+    of an overflow for every backoff.
     """
     from hypothesis import strategies as st
 
@@ -61,6 +62,22 @@ def one_overflow_one_backoff(case: Case) -> None:
 
     longest = case.most_steps + _SLACK + 2 * window
     search(st.tuples(case.histories(), closed_loops(profile)), examine, case.examples_of(longest))
+    _need_small_leaps(case, min(all_loops(profile), key=lambda loop: loop.limit))
+
+
+def _need_small_leaps(case: Case, loop: ClosedLoop) -> None:
+    """Refuse a growth far beyond a scale that has just overflowed."""
+    walk, overflowed = case.walk(), False
+    scale = walk.scale()
+    window = min(case.profile.window or 1, case.longest_run)
+    for _ in range(_SLACK + overflows_down_to(loop.limit, scale, case.profile) + window):
+        letter, told = loop.step(walk, scale)
+        before, scale = scale, walk.scale()
+        if told.stop or not usable(scale):
+            return
+        overflowed = overflowed or letter != FINITE
+        if letter == FINITE and overflowed and scale > max(_LARGEST_LEAP * loop.limit, before):
+            raise walk.fault(f"with {loop}, the scale grew from {written(before)} to {written(scale)}")
 
 
 def _need_small_drop(walk: Walk, before: float, after: float) -> None:

@@ -175,7 +175,7 @@ class StaysDown(Healthy):
     """Never leaves its floor again."""
 
     def raised(self):
-        return self if self.scale == 0.25 else super().raised()
+        return replace(self, at_floor=0) if self.scale == 0.25 else super().raised()
 
 
 class SkipsForEver(Healthy):
@@ -215,6 +215,20 @@ class SilentWithGaps(Healthy):
         return None if self.bursts else super().reason()
 
 
+class SilentAtTheFloor(Healthy):
+    """Counts on the way down, and no more at its floor: whoever comes there step by step is told nothing."""
+
+    def lowered(self):
+        return replace(super().lowered(), at_floor=self.at_floor + 1 if self.scale > 0.25 else 0)
+
+
+class ForgetsNoOverflow(Healthy):
+    """A finite step at its floor does not end the row of overflows."""
+
+    def raised(self):
+        return replace(super().raised(), at_floor=self.at_floor)
+
+
 class SlowlyOut(Healthy):
     """Stays at its floor, without a word, through 2,000 finite steps where the window is 4."""
 
@@ -237,6 +251,8 @@ def test_a_healthy_scaler_passes():
         (CountsInARow, {REPEATED}),
         (Silent, {ENDLESS}),
         (SilentWithGaps, {ENDLESS}),
+        (SilentAtTheFloor, {ENDLESS}),
+        (ForgetsNoOverflow, {ENDLESS}),
     ],
 )
 def test_each_planted_fault_fails_its_own_part(make, failed):
@@ -252,6 +268,13 @@ def test_planted_faults_come_with_their_shortest_history():
     assert len(skips.history) <= 7
     assert fault(REPEATED, CountsInARow).history == "o.o.o."
     assert fault(ENDLESS, SilentWithGaps).history.startswith(".o")
+    assert fault(ENDLESS, SilentAtTheFloor).history == "o." * 12 + "o"
+    single = fault(ENDLESS, ForgetsNoOverflow)
+    assert shown(single.history) == "o{13}" + "...o" * 4
+    assert single.what == (
+        "training stops (five overflows at the floor), with 3 finite steps before each of the overflows at the floor, "
+        "0.25, of which it takes 5 in a row"
+    )
 
 
 def test_a_scaler_that_lowers_no_more_is_found():
@@ -270,6 +293,18 @@ def test_a_scaler_that_stops_at_the_first_overflow_is_no_loss_scaler():
     found = fault(RECOVERS, Timid)
     assert str(found) == '"o": training stops (an overflow) with the scale still 8, never lowered'
     assert failing(Timid) == {RECOVERS, REPEATED}
+
+
+def test_a_scaler_that_lowers_its_scale_and_stops_at_once_is_found():
+    class Hasty(Healthy):
+        def reason(self):
+            return "an overflow" if self.clean == 0 and self.scale < 1024.0 else None
+
+    found = fault(RECOVERS, Hasty)
+    assert str(found) == (
+        '".o": training stops (an overflow), and going on lowers the scale further: it is 512, then 256'
+    )
+    assert failing(Hasty) == {RECOVERS}
 
 
 def test_what_the_scaler_raises_comes_before_what_it_does_not_do():

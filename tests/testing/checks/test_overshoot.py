@@ -122,6 +122,22 @@ class AgainOnTheNextStep(Halving):
         return replace(following, pending=seen.overflowed), decision
 
 
+class LeapsToItsTop(Halving):
+    """Every growth is to 2^20, and a row of overflows the way back."""
+
+    def update(self, seen):
+        following, decision = super().update(seen)
+        return replace(following, scale=2.0**20) if following.scale > self.scale else following, decision
+
+
+def test_a_growth_far_beyond_what_overflows_is_found():
+    found = fault(LeapsToItsTop)
+    assert found.history == "o" * 12 + "....."
+    assert found.what == (
+        "with gradients that overflow at every scale of 0.5 or more, the scale grew from 0.25 to 2^20"
+    )
+
+
 def test_planted_faults_are_found():
     one_overflow_one_backoff(case_of(Halving))
     assert str(fault(FallsFar)) == '".....o": one overflow lowers the scale from 2048 to 1'
