@@ -109,13 +109,13 @@ class Case:
     @cached_property
     def profile(self) -> Profile:
         """What the scaler declares or shows; a fault on the way leaves the rest unknown."""
-        known = _PROFILES.get(self.make) if _can_be_kept(self.make) else None
+        profiles = _PROFILES.setdefault(self.make, {}) if _can_be_kept(self.make) else {}
+        known = profiles.get(self.traits.get("cost"))
         if known is None:
             known = Profile()
             with suppress(Fault, Hang):  # the checks find it themselves
                 known = _profile(self)
-            if _can_be_kept(self.make):
-                _PROFILES[self.make] = known
+            profiles[self.traits.get("cost")] = known
         return known
 
     def forget(self) -> None:
@@ -188,7 +188,8 @@ class Case:
         return 1
 
 
-_PROFILES: weakref.WeakKeyDictionary[Make, Profile] = weakref.WeakKeyDictionary()
+_PROFILES: weakref.WeakKeyDictionary[Make, dict[int | None, Profile]] = weakref.WeakKeyDictionary()
+"""By what a step is claimed to cost."""
 
 
 def case_of(make: Make | str | Case, traits: Iterable[Any] | Mapping[str, Any] = ()) -> Case:

@@ -2,14 +2,17 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import find, given, settings
+from hypothesis.errors import NoSuchExample
 
 from fp16sim.scaling import Decision, make, parse
 from fp16sim.testing.case import MOST_FINITE, Case, Profile, as_traits, case_of
+from fp16sim.testing.search import quiet
 from fp16sim.testing.values import ValueDriver
-from fp16sim.testing.walk import Fault
+from fp16sim.testing.walk import Fault, Walk
 
 
 def profile(text):
@@ -203,6 +206,41 @@ def test_of_a_dear_scaler_there_are_fewer():
     assert (dear.examples, plain.examples) == (6, 16)
     assert [case.examples_of(1000) for case in (dear, plain)] == [12, 100]
     assert [case.examples_of(100_000) for case in (dear, plain)] == [4, 4]
+
+
+def test_its_long_runs_are_left_out():
+    dear, plain = (case_of(lambda: make("robust", growth_interval=200), [{"cost": c}]) for c in (200, 1))
+    assert (dear.longest_run, plain.longest_run) == (100, 20_000)
+    assert (dear.has_long_window, plain.has_long_window) == (True, False)
+    assert dear.profile.window == plain.profile.window == 200
+    assert (dear.most_steps, plain.most_steps) == (64 + 3 * 100 + 2 * 32, 64 + 3 * 200 + 2 * 32)
+
+    def longest(case):
+        try:
+            find(case.histories("."), lambda history: len(history) >= 200, settings=quiet(400, shrink=False))
+        except NoSuchExample:
+            return False
+        return True
+
+    assert (longest(dear), longest(plain)) == (False, True)
+
+
+def test_a_cost_that_is_claimed_comes_before_that_of_the_driver():
+    class Dear(ValueDriver):
+        cost = 8
+
+    claimed = case_of(lambda: Dear(make("none")), [{"cost": 300}])
+    assert (claimed.cost, claimed.walk().driver.cost) == (300, 300)
+    before = Walk.spent()
+    claimed.walk().tell_all("...")
+    assert Walk.spent() - before == 900
+
+
+def test_a_profile_is_kept_for_each_cost():
+    factory = partial(make, "torch", growth_interval=200)
+    dear, plain = (case_of(factory, [{"cost": cost}]) for cost in (1000, 1))
+    assert (dear.profile.top, plain.profile.top) == (2.0**16, 2.0**20)
+    assert case_of(factory, [{"cost": 1000}]).profile is dear.profile
 
 
 def test_what_cannot_be_made_costs_as_the_others():

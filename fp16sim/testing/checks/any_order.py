@@ -9,7 +9,8 @@ from fp16sim.testing.driver import ONE_GROUP
 __all__ = ["CHECKS"]
 
 _TWO_GROUPS = ("a", "b")
-_EXAMPLES = 100
+_MOST, _FEWEST, _OF_COST = 100, 20, 2000
+"""Examples: at most, at least, and by what a step costs."""
 
 
 def any_order_of_calls(case: Case) -> None:
@@ -24,7 +25,9 @@ def any_order_of_calls(case: Case) -> None:
     if driver.groups == ONE_GROUP and "groups" in driver.can:
         groups.append(_TWO_GROUPS)
     for each in groups:
-        machine = ScalerMachine.of(case, groups=each, examples=_EXAMPLES)
+        machine = ScalerMachine.of(
+            case, groups=each, examples=max(_FEWEST, min(_MOST, _OF_COST // case.cost))
+        )
         fault = shortest_fault(machine)
         if fault is not None:
             raise fault from fault.__cause__

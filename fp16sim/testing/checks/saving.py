@@ -18,7 +18,7 @@ from fp16sim.testing.walk import ERRORS, NotApplicable, described, told_apart, w
 __all__ = ["CHECKS"]
 
 _UNMOVED = 64
-_SPELLED = 100  # steps of the longest run, below which fewer histories are spelled out, with all their places
+_SPELLED = 400  # steps of the longest run, below which fewer histories are spelled out, with all their places
 
 
 def checkpoint_round_trip(case: Case) -> None:
