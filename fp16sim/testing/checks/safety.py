@@ -111,8 +111,9 @@ def _finite_among_several(case: Case) -> None:
                 applied = decision.apply and not decision.stop
                 applied = applied and getattr(scaler, "accepts", lambda given: True)(gradients)
             if applied and not all(each is None or np.isfinite(each).all() for each in gradients):
-                shown = ", ".join("none" if each is None else str(each.tolist()) for each in gradients)
-                raise walk.fault(f"the scaled gradients were {shown}, and the step was not skipped")
+                raise walk.fault(
+                    f"the scaled gradients were {_listed(gradients)}, and the step was not skipped"
+                )
 
 
 def _finite_for_long(case: Case) -> None:
@@ -212,6 +213,28 @@ def rechecks_after_unscaling(case: Case) -> None:
 
     values = st.sampled_from((math.nan, math.inf, -math.inf))
     search(st.tuples(case.histories(most_runs=3), values, st.integers(0, 1)), examine, case.examples)
+    _rechecks_several(case)
+
+
+def _rechecks_several(case: Case) -> None:
+    """Let `accepts` look at several unscaled gradients, as those of a model's parameters, one of them bad."""
+    driver = case.walk().driver
+    if not isinstance(driver, ValueDriver) or not hasattr(driver.scaler, "accepts"):
+        return
+    usual = GRADIENTS[FINITE].astype(np.float32)
+    for value in (math.nan, math.inf):
+        bad = np.array([value], np.float32)
+        for several in ([usual, bad], [bad, usual], [None, bad, usual]):
+            walk = case.walk()
+            with walk.calling(FINITE) as each:
+                assert isinstance(each, ValueDriver)
+                accepted = each.scaler.accepts(several)
+            if accepted:
+                raise walk.fault(f"the unscaled gradients were {_listed(several)}, and accepts let them pass")
+
+
+def _listed(several: Sequence[Array | None]) -> str:
+    return ", ".join("none" if each is None else str(each.tolist()) for each in several)
 
 
 def unscales_by_the_scale_that_scaled(case: Case) -> None:

@@ -97,7 +97,7 @@ class Halving:
         return replace(self, clean=self.clean + 1), decision
 
     def accepts(self, gradients):
-        return all(np.isfinite(gradient).all() for gradient in gradients)
+        return all(gradient is None or np.isfinite(gradient).all() for gradient in gradients)
 
 
 @dataclass(frozen=True)
@@ -143,12 +143,17 @@ class LooksTheOtherWay(Halving):
 
 class LooksForNanOnly(Halving):
     def accepts(self, gradients):
-        return not any(np.isnan(gradient).any() for gradient in gradients)
+        return not any(gradient is not None and np.isnan(gradient).any() for gradient in gradients)
 
 
 class LooksAtTheFirst(Halving):
     def accepts(self, gradients):
-        return bool(np.isfinite(gradients[0][0]))
+        return gradients[0] is None or bool(np.isfinite(gradients[0][0]))
+
+
+class TakesOneForAll(Halving):
+    def accepts(self, gradients):
+        return any(gradient is not None and np.isfinite(gradient).all() for gradient in gradients)
 
 
 class DividesByTheNext(Halving):
@@ -200,6 +205,12 @@ def test_a_healthy_scaler_passes(check):
         (rechecks, LooksTheOtherWay, ".", "nan was written into the unscaled gradient"),
         (rechecks, LooksForNanOnly, ".", "inf was written into the unscaled gradient"),
         (rechecks, LooksAtTheFirst, ".", "nan was written into the unscaled gradient"),
+        (
+            rechecks,
+            TakesOneForAll,
+            ".",
+            "the unscaled gradients were [0.0009765625], [nan], and accepts let them pass",
+        ),
         (right_scale, DividesByTheNext, "...", "multiplied by 16, divided by 32: the update is 0.5 times"),
         (right_scale, DividesByTheFirst, "o.", "multiplied by 8, divided by 16: the update is 0.5 times"),
         (right_scale, IsALittleOff, ".", "multiplied by 16, divided by 16: the update is 0.999998 times"),
