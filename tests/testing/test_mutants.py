@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 
 from fp16sim.scaling import Decision, RobustScaler
@@ -349,6 +350,57 @@ class CleansUp(RobustScaler):
         return seen
 
 
+@dataclass(frozen=True)
+class ScalesByNothing(RobustScaler):
+    """It shows a scale, and the loss is multiplied by 0."""
+
+    def scale_loss(self, loss: Any) -> Any:
+        return loss * 0.0
+
+
+@dataclass(frozen=True)
+class TakesOneForAll(RobustScaler):
+    """One finite gradient is enough to accept all."""
+
+    def accepts(self, gradients: Any) -> bool:
+        present = [gradient for gradient in gradients if gradient is not None]
+        return not present or any(bool(np.isfinite(gradient).all()) for gradient in present)
+
+
+@dataclass(frozen=True)
+class StopsAtOnce(RobustScaler):
+    """Every overflow is a reason to stop, though it lowers the scale."""
+
+    def _reason(self, nan: bool) -> str | None:
+        return "an overflow"
+
+
+@dataclass(frozen=True)
+class ForgetsNoOverflow(RobustScaler):
+    """Finite steps at the smallest scale do not end the row of overflows there."""
+
+    def _after_clean_step(self) -> RobustScaler:
+        return replace(super()._after_clean_step(), overflows_at_floor=self.overflows_at_floor)
+
+
+@dataclass(frozen=True)
+class SilentAtTheFloor(RobustScaler):
+    """Counts on the way down, and no more at the smallest scale."""
+
+    def _after_overflow(self) -> RobustScaler:
+        counted = self.overflows_at_floor + 1 if self.scale > self.min_scale else 0
+        return replace(super()._after_overflow(), overflows_at_floor=counted)
+
+
+@dataclass(frozen=True)
+class LeapsToTheTop(RobustScaler):
+    """Every growth is to the largest scale."""
+
+    def _after_clean_step(self) -> RobustScaler:
+        following = super()._after_clean_step()
+        return replace(following, scale=self.max_scale) if following.scale > self.scale else following
+
+
 MUTANTS: dict[type[RobustScaler], str] = {
     Late: "exact_window",
     ForgetsToReset: "exact_window",
@@ -379,6 +431,12 @@ MUTANTS: dict[type[RobustScaler], str] = {
     WaitsAStep: "finite_steps_are_applied",
     NeedsThePeak: "finite_steps_are_applied",
     CountsNothing: "finite_steps_are_applied",
+    ScalesByNothing: "unscales_by_the_scale_that_scaled",
+    TakesOneForAll: "rechecks_after_unscaling",
+    StopsAtOnce: "recovers_from_overflows",
+    ForgetsNoOverflow: "endless_overflows_are_reported",
+    SilentAtTheFloor: "endless_overflows_are_reported",
+    LeapsToTheTop: "one_overflow_one_backoff",
 }
 
 
