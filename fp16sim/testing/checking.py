@@ -10,6 +10,7 @@ from fp16sim.emulator.formats import nearest_name
 from fp16sim.testing import watchdog
 from fp16sim.testing.case import Case, Make, as_traits, case_of
 from fp16sim.testing.checks import CHECKS, Check
+from fp16sim.testing.factories import need_scaler
 from fp16sim.testing.report import Report, Verdict, judged
 from fp16sim.testing.search import need_hypothesis
 
@@ -22,6 +23,7 @@ __all__ = [
     "claimed_checks",
     "examined",
     "expected_reasons",
+    "need_reasons",
     "scaler_checks",
     "verdicts",
 ]
@@ -72,11 +74,12 @@ def check_scaler(
     traits : iterable of names and mappings, or text
         What is claimed beyond the properties that every scaler should have: ``"power_of_two"``,
         ``{"interval": 2000}``, ``{"hysteresis": 2}``, ``"groups"``, ``"rechecks"``, ``"checked"``, ``"any_order"``.
+        ``{"cost": 200}`` is no claim to be checked: a step takes as long as 200 of 5 us, and fewer are taken.
         Or text, as for ``--traits``: ``"power_of_two,interval=2000"``.
     expected_failures : mapping of check to reason
         Checks that are known to fail. One that passes is an error.
     only : iterable of str, or str, optional
-        The names of the checks that run. Default: all that apply.
+        The names of the checks that run; in a text, with commas between them. Default: all that apply.
 
     Returns
     -------
@@ -89,7 +92,8 @@ def check_scaler(
     ValueError
         On an unknown trait, an unknown check in `expected_failures` or `only`, or text that names no factory.
     TypeError
-        On what is no factory, or cannot be called without arguments.
+        On what is no factory, cannot be called without arguments, or gives no scaler, such as a class; and on what is
+        no list of traits, of checks, or mapping of expected failures.
     ImportError
         Without Hypothesis.
 
@@ -135,6 +139,7 @@ def verdicts(
     chosen = chosen_checks(only, checks)
     case.forget()
     watchdog.forget(case.make)
+    need_scaler(case.make, getattr(case.make, "__name__", type(case.make).__name__))
     return (examined(check, case, expected.get(check.name), expected_in) for check in chosen)
 
 
@@ -155,10 +160,14 @@ def chosen_checks(only: Iterable[str] | str | None, checks: Sequence[Check]) -> 
     ------
     ValueError
         On an unknown check, one whose trait is not claimed, or no name at all.
+    TypeError
+        On what are no names.
     """
     if only is None:
         return tuple(checks)
-    names = [only] if isinstance(only, str) else list(only)
+    if isinstance(only, bytes) or not isinstance(only, Iterable):
+        raise TypeError(f"only={only!r}: pass the names of checks, such as ['scale_stays_finite']")
+    names = [part.strip() for part in only.split(",") if only.strip()] if isinstance(only, str) else list(only)
     if not names:
         raise ValueError("no check is asked for: name one, or leave it out to run all")
     for name in names:
@@ -182,12 +191,10 @@ def expected_reasons(given: Mapping[str, str], checks: Sequence[Check]) -> dict[
     ------
     ValueError
         On an unknown check, one whose trait is not claimed, or one without a reason.
+    TypeError
+        On what is no mapping.
     """
-    if not isinstance(given, Mapping):
-        raise TypeError(
-            f"expected_failures is a {type(given).__name__}: pass a mapping of check to reason, such as "
-            "{'scale_stays_above_zero': 'issue 12'}"
-        )
+    need_reasons(given)
     for name, reason in given.items():
         check = _known(name)
         if check not in checks:
@@ -197,6 +204,21 @@ def expected_reasons(given: Mapping[str, str], checks: Sequence[Check]) -> dict[
         if not isinstance(reason, str) or not reason.strip():
             raise ValueError(f"{name} is expected to fail for the reason {reason!r}: say why in words")
     return dict(given)
+
+
+def need_reasons(given: object, name: str = "expected_failures") -> None:
+    """Refuse what is no mapping of check to reason.
+
+    >>> need_reasons("issue 12")
+    Traceback (most recent call last):
+        ...
+    TypeError: expected_failures is a str: pass a mapping of check to reason, such as {'scale_stays_above_zero': ...
+    """
+    if not isinstance(given, Mapping):
+        raise TypeError(
+            f"{name} is a {type(given).__name__}: pass a mapping of check to reason, such as "
+            "{'scale_stays_above_zero': 'issue 12'}"
+        )
 
 
 def examined(
