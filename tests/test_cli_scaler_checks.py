@@ -207,6 +207,8 @@ def test_histories_are_read_as_the_checks_print_them(capsys):
     assert found["scalers"][0]["after"][164:] == [2.0**-149, 0.0, 0.0]
     assert main([*words[:3], "o{166}."]) == 0
     assert "after each step of o{166}., from the initial scale on" in capsys.readouterr().out
+    assert main([*words[:3], "(.o){20}"]) == 0
+    assert "after each step of (.o){20}, from the initial scale on" in capsys.readouterr().out
     for history, says in (("o{x}.", "braces hold the length"), ("o{9999999}", "at most 1000000")):
         assert main([*words, history]) == 2
         assert says in capsys.readouterr().err
