@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from fp16sim.emulator.backends.automata import APPLIES, STOPS, Table, Walkers, walk
+from fp16sim.scaling.one_scale import decided, shown_scale
 from fp16sim.scaling.outcomes import KINDS, ClosedLoop
-from fp16sim.scaling.protocol import Decision, single_scale
 from fp16sim.scaling.reduction import reduced
 
 __all__ = ["Automaton"]
@@ -143,11 +143,11 @@ class Automaton:
         self._ends[3 * state] = ahead
 
     def _step(self, edge: int) -> int:
-        following, decision = self.states[edge // 3].update(KINDS[edge % 3])
+        following, decision, divide_by = decided(self.states[edge // 3], KINDS[edge % 3])
         state = self._number(following)
         self._following[edge] = state
-        self._marks[edge] = APPLIES * _applies(decision) + STOPS * bool(decision.stop)
-        self.divide_by[edge] = float(decision.divide_by)
+        self._marks[edge] = APPLIES * bool(decision.apply) + STOPS * bool(decision.stop)
+        self.divide_by[edge] = divide_by
         if decision.stop:
             self._reasons[edge] = decision.stop
         return state
@@ -160,7 +160,7 @@ class Automaton:
             self.states.append(scaler)
             if number == len(self._columns["scale"]):
                 self._grow(2 * number)
-            scale = single_scale(scaler)
+            scale = shown_scale(scaler)
             row = (*self.loop.factor_and_bound(scale), scale, self.loop.log2(scale))
             for name, value in zip(_FLOATS, row, strict=True):
                 self._columns[name][number] = value
@@ -178,12 +178,6 @@ def _longer(array: npt.NDArray[Any], size: int, rest: float) -> npt.NDArray[Any]
     longer = np.full(size, rest, array.dtype)
     longer[: len(array)] = array
     return longer
-
-
-def _applies(decision: Decision) -> bool:
-    if not isinstance(decision.apply, (bool, np.bool_)):
-        raise TypeError("a decision for each group: simulate takes scalers with one scale for all gradients")
-    return bool(decision.apply)
 
 
 def _key(scaler: Any) -> Any:

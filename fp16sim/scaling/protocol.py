@@ -18,6 +18,7 @@ from fp16sim.autograd.tensor import Tensor
 from fp16sim.emulator.formats import nearest_name
 from fp16sim.emulator.programs import program_of
 from fp16sim.scaling.state import SavedScaler
+from fp16sim.scaling.wording import a_kind
 
 __all__ = [
     "Decision",
@@ -160,7 +161,7 @@ def need_check(observation: object) -> None:
 
 def _short(value: object) -> str:
     plain = value is None or isinstance(value, (bool, int, float, str))
-    return repr(value) if plain else f"a {type(value).__name__}"
+    return repr(value) if plain else a_kind(value)
 
 
 _UPDATE = (
@@ -182,7 +183,7 @@ def checked_update(scaler: Any, observation: Observation, given: Any = None) -> 
     Raises
     ------
     TypeError
-        If `update` gives anything else.
+        If `update` gives anything else, or ends the process.
 
     Examples
     --------
@@ -195,7 +196,14 @@ def checked_update(scaler: Any, observation: Observation, given: Any = None) -> 
         ...
     TypeError: Careless.update gave a Careless: a scaler gives the next one and a decision; return self, ...
     """
-    given, kind = scaler.update(observation) if given is None else given, type(scaler).__name__
+    kind = type(scaler).__name__
+    try:
+        given = scaler.update(observation) if given is None else given
+    except (SystemExit, GeneratorExit) as error:
+        raise TypeError(
+            f"{kind}.update raised {type(error).__name__}({error}): the process is not a scaler's to end; to stop "
+            "training give a decision with stop='the reason'"
+        ) from error
     if not (isinstance(given, tuple) and len(given) == 2):
         raise TypeError(f"{kind}.update gave {_short(given)}: {_UPDATE}")
     following, decision = given

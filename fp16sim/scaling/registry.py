@@ -36,6 +36,7 @@ from fp16sim.scaling.tensorflow import Keras2Scaler, TfV1Scaler
 from fp16sim.scaling.torch import TorchScaler
 from fp16sim.scaling.torch_fsdp import TorchFsdpScaler
 from fp16sim.scaling.unit import UnitScaler
+from fp16sim.scaling.wording import a_kind
 
 __all__ = ["as_scaler", "from_json", "make", "names", "parse"]
 
@@ -159,9 +160,9 @@ def as_scaler(scaler: Any) -> Any:
     if isinstance(scaler, str):
         return parse(scaler)
     if not isinstance(scaler, (SavedScaler, Scaler)):  # to ask a protocol takes long, and every step asks
-        number = isinstance(scaler, (int, float)) and not isinstance(scaler, bool)
+        number = isinstance(scaler, (int, float, np.integer, np.floating)) and not isinstance(scaler, bool)
         raise TypeError(
-            f"{scaler if number else 'a ' + type(scaler).__name__} is no scaler: pass text such as "
+            f"{scaler if number else a_kind(scaler)} is no scaler: pass text such as "
             f"'static,scale={scaler if number else 1024}', or an object that has `scale` and `update`"
         )
     return scaler
@@ -185,6 +186,13 @@ def from_json(text: str) -> Any:
 
 def _find(name: str) -> type[SavedScaler]:
     if name not in _KINDS:
+        if isinstance(name, str) and (":" in name or name.endswith(".py")):
+            made = name.rpartition(":")[2]
+            made = made if made.isidentifier() else "MyScaler"
+            raise ValueError(
+                f"unknown scaler {name!r}: in Python one of your own is passed as an object: import it from its file, "
+                f"and pass {made}()"
+            )
         raise ValueError(f"unknown scaler {name!r}: {nearest_name(name, names())}")
     return _KINDS[name]
 

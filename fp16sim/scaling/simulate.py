@@ -11,16 +11,22 @@ import numpy.typing as npt
 
 from fp16sim.emulator.backends import Backend, current
 from fp16sim.emulator.formats import Format, nearest_name
+from fp16sim.scaling.one_scale import need_one_scale
 from fp16sim.scaling.outcomes import FINITE, NAN, OVERFLOW, ClosedLoop
 from fp16sim.scaling.registry import as_scaler
 from fp16sim.scaling.simulation import Simulation, Trace
 from fp16sim.scaling.stepwise import stepwise
 
-__all__ = ["simulate"]
+__all__ = ["reads_sizes", "simulate"]
 
 Array = npt.NDArray[Any]
 
 _LETTERS = {".": FINITE, "o": OVERFLOW, "n": NAN}
+_LETTER_EACH = "'.' is a finite step, 'o' an overflow, 'n' a NaN"
+_RUNS = (
+    "simulate takes a letter for each step; for o{3} pass 'o' * 3, or let fp16sim.testing.histories.expanded(text) "
+    "write out what the checks print"
+)
 
 
 def simulate(
@@ -70,7 +76,8 @@ def simulate(
     ------
     ValueError, TypeError
         If histories are neither, lie in more than two dimensions, or differ in length; if the scaler has a scale for
-        each group.
+        each group, as adaptive, delayed, fairscale_layerwise and unit have; if its `update` gives what is no next
+        scaler with a decision, or ends the process.
 
     Notes
     -----
@@ -90,7 +97,8 @@ def simulate(
     ([16384.0, 16384.0, 16384.0], [2, 2, 2])
     """
     scaler, loop = as_scaler(scaler), ClosedLoop(units, format)
-    reads_amax = _reads_amax(scaler)
+    need_one_scale(scaler)
+    reads_amax = reads_sizes(scaler)
     if method is None:
         plain = type(current()) is Backend  # it computes by the definition, here as elsewhere
         method = "objects" if reads_amax or plain else "automaton"
@@ -105,7 +113,8 @@ def simulate(
     return _walked(scaler, _blocks(histories, units), loop, trace)
 
 
-def _reads_amax(scaler: Any) -> bool:
+def reads_sizes(scaler: Any) -> bool:
+    """Whether a scaler of this package depends on the size of every gradient, so that it needs peaks."""
     from fp16sim.scaling.openseq2seq import OpenSeq2SeqLogMaxScaler
 
     return isinstance(scaler, OpenSeq2SeqLogMaxScaler)
@@ -205,8 +214,10 @@ def _block(histories: Any) -> Array:
 def _kinds(texts: Sequence[Any]) -> Array:
     for text in texts:
         wrong = sorted(set(text) - set(_LETTERS)) if isinstance(text, str) else [text]
+        if {"{", "}"} <= set(wrong):
+            raise ValueError(f"'{{' in a history: {_RUNS}")
         if wrong:
-            raise ValueError(f"{wrong[0]!r} in a history: '.' is a finite step, 'o' an overflow, 'n' a NaN")
+            raise ValueError(f"{wrong[0]!r} in a history: {_LETTER_EACH}")
         if len(text) != len(texts[0]):
             raise ValueError(
                 f"histories of {len(texts[0])} and of {len(text)} steps: make them equally long, or simulate apart"

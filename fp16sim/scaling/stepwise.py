@@ -11,18 +11,34 @@ import numpy as np
 import numpy.typing as npt
 
 from fp16sim.emulator import float64_functions
+from fp16sim.scaling.one_scale import decided, shown_scale
 from fp16sim.scaling.outcomes import FINITE, KINDS, NAN, ClosedLoop, log2
-from fp16sim.scaling.protocol import Observation, single_scale
+from fp16sim.scaling.protocol import Decision, Observation
 from fp16sim.scaling.simulation import Simulation, Trace
 
-__all__ = ["stepwise"]
+__all__ = ["History", "stepwise"]
 
 
-class _History:
-    """One history on its way."""
+class History:
+    """One history on its way.
+
+    Attributes
+    ----------
+    scaler : object
+        As it is now.
+    decision : Decision or None
+        Of the last step.
+    steps, applied, overflows, stop : int
+        Counts of steps; and the step that said stop, -1 before.
+    reason : str or None
+        Why it stopped.
+    low, high, total : float
+        Of the scales that multiplied a loss; the sum is of their logarithms.
+    """
 
     def __init__(self, scaler: Any) -> None:
         self.scaler = scaler
+        self.decision: Decision | None = None
         self.steps = self.applied = self.overflows = 0
         self.stop = -1
         self.reason: str | None = None
@@ -31,11 +47,9 @@ class _History:
     def step(
         self, kind: int, scale: float, observation: Observation
     ) -> tuple[float, float, bool, bool, bool]:
-        self.scaler, decision = self.scaler.update(observation)
-        if not isinstance(decision.apply, (bool, np.bool_)):
-            raise TypeError(
-                "a decision for each group: simulate takes scalers with one scale for all gradients"
-            )
+        """Take a step under `scale`: give the scale, what the decision divides by, whether it applies, and the kind."""
+        self.scaler, decision, divide_by = decided(self.scaler, observation)
+        self.decision = decision
         if decision.stop:
             self.stop, self.reason = self.steps, decision.stop
         self.steps += 1
@@ -45,7 +59,7 @@ class _History:
         self.low = scale if scale < self.low else self.low
         self.high = scale if scale > self.high else self.high
         self.total += log2(scale)
-        return scale, float(decision.divide_by), bool(decision.apply), kind != FINITE, kind == NAN
+        return scale, divide_by, bool(decision.apply), kind != FINITE, kind == NAN
 
 
 def stepwise(
@@ -67,12 +81,12 @@ def stepwise(
     -------
     Simulation
     """
-    found: list[_History] = []
+    found: list[History] = []
     rows: list[list[tuple[float, float, bool, bool, bool]]] = []
     longest = 0
     for block in blocks:
         if not found:
-            found = [_History(scaler) for _ in block]
+            found = [History(scaler) for _ in block]
             rows = [[] for _ in block]
         if with_amax and block.dtype == np.uint8:
             raise ValueError(
@@ -83,7 +97,7 @@ def stepwise(
             for value in values.tolist():
                 if history.stop >= 0:
                     break
-                scale = single_scale(history.scaler)
+                scale = shown_scale(history.scaler)
                 kind = value if block.dtype == np.uint8 else loop.kind(value, scale)
                 observation = KINDS[kind]
                 if with_amax:
@@ -100,7 +114,7 @@ def _amax(kind: int, peak: float, loop: ClosedLoop) -> float:
     return peak if loop.units == "linear" else float(float64_functions.pow(2.0, peak))
 
 
-def _result(found: list[_History], rows: list[list[Any]], longest: int, trace: bool) -> Simulation:
+def _result(found: list[History], rows: list[list[Any]], longest: int, trace: bool) -> Simulation:
     steps = np.array([each.steps for each in found], np.int64)
     applied = np.array([each.applied for each in found], np.int64)
     some = steps > 0
@@ -116,7 +130,7 @@ def _result(found: list[_History], rows: list[list[Any]], longest: int, trace: b
         lowest=np.where(some, [each.low for each in found], np.nan),
         highest=np.where(some, [each.high for each in found], np.nan),
         mean_log2_scale=mean,
-        final_scale=np.array([single_scale(each.scaler) for each in found]),
+        final_scale=np.array([shown_scale(each.scaler) for each in found]),
         scalers=[each.scaler for each in found],
         trace=_trace(rows, longest) if trace else None,
     )

@@ -401,6 +401,48 @@ def test_a_rule_that_reads_the_size_of_gradients_runs_as_objects():
         simulate("openseq2seq_logmax", [[1.0]], method="automaton")
 
 
+class Gives:
+    """A scaler whose update gives anything, or raises it."""
+
+    def __init__(self, given, scale=2.0):
+        self.given, self.scale = given, scale
+
+    def update(self, observation):
+        if isinstance(self.given, BaseException):
+            raise self.given
+        return (self, self.given) if isinstance(self.given, Decision) else self.given
+
+
+@pytest.mark.parametrize("method", ["automaton", "objects"])
+@pytest.mark.parametrize(
+    ("scaler", "message"),
+    [
+        (Gives(None), r"Gives\.update gave None: a scaler gives the next one and a decision; return self"),
+        (Gives(SystemExit(0)), r"Gives\.update raised SystemExit\(0\): the process is not a scaler's to end"),
+        (Gives(Decision(None, 2.0)), r"Gives\.update decided apply=None: it is True or False"),
+        (Gives(Decision({"a": True}, 2.0)), "a decision for each group"),
+        (Gives(Decision(True, "2")), r"Gives\.update decided divide_by='2': a scale is a number"),
+        (Gives(Decision(True, True)), r"Gives\.update decided divide_by=True: a scale is a number"),
+        (Gives(Decision(True, np.ones(2))), r"decided divide_by=array\(\[1\., 1\.\]\): a scale is a number"),
+        (Gives(Decision(True, 10**400)), "decided divide_by=1000*: a scale is a number"),
+        (Gives(Decision(True, 2.0, stop=True)), "decided stop=True: it is None, or text that says why"),
+        (Gives(Decision(True, 2.0), "big"), "the scale of Gives is 'big': a scale is a number"),
+    ],
+)
+def test_what_is_no_decision_is_said(method, scaler, message):
+    with pytest.raises(TypeError, match=message):
+        simulate(scaler, "..", method=method)
+
+
+@pytest.mark.parametrize("method", ["automaton", "objects"])
+def test_any_kind_of_number_is_a_scale(method):
+    found = simulate(
+        Gives(Decision(np.bool_(True), np.array(4)), np.float32(2.0)), "..", trace=True, method=method
+    )
+    assert found.trace.divide_by.tolist() == [[4.0, 4.0]]
+    assert found.final_scale.tolist() == [2.0]
+
+
 @dataclass
 class Blocks:
     """To be given one after the other."""
@@ -414,7 +456,14 @@ class Blocks:
     [
         (ValueError, "unknown scaler 'trch': did you mean 'torch'", ("trch", ".."), {}),
         (TypeError, "3 is no scaler", (3, ".."), {}),
-        (ValueError, "'x' in a history", ("torch", ".x"), {}),
+        (
+            ValueError,
+            "unknown scaler 'own.py:Mine': .* as an object: .* pass Mine()",
+            ("own.py:Mine", ".."),
+            {},
+        ),
+        (ValueError, "'x' in a history: '.' is a finite", ("torch", ".x"), {}),
+        (ValueError, "'{' in a history: simulate takes a letter for each step", ("torch", "o{3}"), {}),
         (ValueError, "3 in a history", ("torch", ["..", 3]), {}),
         (ValueError, "histories of 2 and of 3 steps", ("torch", ["..", "..."]), {}),
         (ValueError, r"histories of shape \(1, 1, 1\)", ("torch", [[[1.0]]]), {}),
@@ -435,6 +484,10 @@ class Blocks:
             {},
         ),
         (TypeError, "has a scale for each group", ("fairscale_layerwise", ".."), {}),
+        *(
+            (TypeError, "chooses a scale for each layer or tensor", (name, [1.0]), {})
+            for name in ("adaptive", "unit", "delayed")
+        ),
     ],
 )
 def test_bad_input(method, error, message, arguments, options):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from fp16sim.scaling.wording import a_kind
 from fp16sim.testing.adapters.chain import Chain
 from fp16sim.testing.adapters.deepspeed_like import DeepSpeedDriver
 from fp16sim.testing.adapters.flax_like import FlaxDriver
@@ -80,7 +81,7 @@ def adapt(scaler: Any, groups: Iterable[str] = ONE_GROUP) -> Driver:
     >>> driver.tell("o"), driver.scale("all")
     (Told(applied=False, stop=None), 512.0)
     """
-    kind, groups = type(scaler).__name__, as_groups(groups)
+    kind, groups = a_kind(scaler), as_groups(groups)
     if isinstance(scaler, Driver):
         return scaler
     if isinstance(scaler, Chain):
@@ -91,7 +92,7 @@ def adapt(scaler: Any, groups: Iterable[str] = ONE_GROUP) -> Driver:
         )
     if has_methods(scaler, "scale_for"):
         raise TypeError(
-            f"a {kind} chooses a scale for each tensor on the way (`scale_for`): "
+            f"{kind} chooses a scale for each tensor on the way (`scale_for`): "
             "the checks are of scalers that have one for the whole loss"
         )
     if hasattr(scaler, "update") and not callable(getattr(scaler, "scale", print)):
@@ -106,7 +107,7 @@ def _refusal(scaler: Any) -> str:
     """Say what an object lacks of the form that it is nearest to, or all forms if it is near none."""
     if scaler is None:
         return "None is no scaler: is a `return` missing in what makes it?"
-    kind = type(scaler).__name__
+    kind = a_kind(scaler)
     method = callable(getattr(scaler, "scale", None))
     has = {
         form: [
@@ -116,12 +117,12 @@ def _refusal(scaler: Any) -> str:
     }
     near = max(_FORMS, key=lambda form: len(has[form]) / len(_FORMS[form]))
     if not has[near]:
-        return f"a {kind} is no scaler: it needs {_ACCEPTED}"
+        return f"{kind} is no scaler: it needs {_ACCEPTED}"
     lacks = [name for name in _FORMS[near] if name not in has[near]]
     if not lacks:
-        return f"a {kind} is no scaler: it looks like {near}, and not all of {_listed(has[near])} are methods"
+        return f"{kind} is no scaler: it looks like {near}, and not all of {_listed(has[near])} are methods"
     what = ", a number" if near == _OWN and lacks == ["scale"] else ""
-    return f"a {kind} is no scaler: it looks like {near}, with {_listed(has[near])}, and lacks {_listed(lacks)}{what}"
+    return f"{kind} is no scaler: it looks like {near}, with {_listed(has[near])}, and lacks {_listed(lacks)}{what}"
 
 
 def _listed(names: list[str]) -> str:

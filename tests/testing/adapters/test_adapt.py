@@ -35,7 +35,7 @@ def test_a_driver_is_chosen_by_what_an_object_looks_like(scaler: Any, driver: st
     [
         (3.0, "a float is no scaler: it needs `scale` and `update"),
         (TorchLike, "TorchLike is a class: pass a factory"),
-        (scaling.make("adaptive"), "a AdaptiveScaler chooses a scale for each tensor"),
+        (scaling.make("adaptive"), "an AdaptiveScaler chooses a scale for each tensor"),
         (scaling.make("unit"), "chooses a scale for each tensor"),
     ],
     ids=["number", "class", "adaptive", "unit"],
