@@ -390,7 +390,7 @@ def test_a_scale_of_a_layer_that_cannot_be():
             lambda own, decision: (),
             r"Own.update gave a tuple: a scaler gives the next one and a decision; return self, ",
         ),
-        (lambda own, decision: own, "Own.update gave a Own: "),
+        (lambda own, decision: own, "Own.update gave an Own: "),
         (lambda own, decision: True, "Own.update gave True: "),
         (lambda own, decision: [own, decision], "Own.update gave a list: "),
         (lambda own, decision: (own, True), "Own.update gave True as its decision: "),
