@@ -167,8 +167,8 @@ def chosen_checks(only: Iterable[str] | str | None, checks: Sequence[Check]) -> 
         return tuple(checks)
     if isinstance(only, bytes) or not isinstance(only, Iterable):
         raise TypeError(f"only={only!r}: pass the names of checks, such as ['scale_stays_finite']")
-    names = [part.strip() for part in only.split(",") if only.strip()] if isinstance(only, str) else list(only)
-    if not names:
+    names = [part.strip() for part in only.split(",")] if isinstance(only, str) else list(only)
+    if not any(names):
         raise ValueError("no check is asked for: name one, or leave it out to run all")
     for name in names:
         check = _known(name)

@@ -9,20 +9,22 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from unittest import SkipTest
 from zlib import crc32
 
 from fp16sim.emulator.formats import nearest_name
 from fp16sim.testing.adapters import adapt
-from fp16sim.testing.case import Case
-from fp16sim.testing.raised import described
+from fp16sim.testing.case import Case, need_factory
+from fp16sim.testing.raised import described, place_of
 from fp16sim.testing.traits import as_traits
-from fp16sim.testing.walk import Fault, Hang
+from fp16sim.testing.walk import ERRORS, Fault, Hang
 from fp16sim.testing.watchdog import watched
 
-__all__ = ["expected_of", "factory_of", "names_own", "traits_of"]
+__all__ = ["expected_of", "factory_of", "names_own", "need_scaler", "traits_of"]
 
 _PREFIX = "fp16sim_checks_"
 """Of the names of modules that are files."""
@@ -50,7 +52,8 @@ def factory_of(text: str) -> Callable[[], Any]:
 
     Notes
     -----
-    Modules are looked for in the current folder first, and beside the file. A module that is imported runs.
+    Modules are looked for in the current folder first, and beside the file. A module that is imported runs; it finds no
+    arguments of a command line in ``sys.argv``, which are not its own.
 
     Examples
     --------
@@ -115,8 +118,13 @@ def _built_in(text: str) -> Callable[[], Any]:
             f"{name!r} is no scaler of this package: {remedy} for one of your own write module:factory, such as "
             "mine.scalers:make or mine.py:make"
         )
-    _check_adapts(parse(text), text)
-    return lambda: parse(text)
+    parse(text)  # its own message
+
+    def make() -> Any:
+        return parse(text)
+
+    _try(make, text)
+    return make
 
 
 def _imported(place: str) -> ModuleType:
@@ -126,6 +134,7 @@ def _imported(place: str) -> ModuleType:
     for folder in ([str(path.resolve().parent)] if is_file else []) + [os.getcwd()]:
         if folder not in sys.path:
             sys.path.insert(0, folder)
+    arguments, sys.argv = sys.argv, [place]
     try:
         return _run(path) if is_file else importlib.import_module(place)
     except KeyboardInterrupt:
@@ -133,11 +142,15 @@ def _imported(place: str) -> ModuleType:
     except BaseException as error:
         missing = getattr(error, "name", None)
         if isinstance(error, ModuleNotFoundError) and missing and f"{place}.".startswith(f"{missing}."):
+            if path.is_file():
+                raise ValueError(_not_python(path)) from None
             raise ValueError(
                 f"no module {missing!r} in {Path.cwd()} or among what is installed: go to the folder it is in, or "
                 "write the path of its file, such as mine.py:make"
             ) from None
         raise ValueError(f"importing {place} raised {described(error)}") from error
+    finally:
+        sys.argv = arguments
 
 
 def names_own(text: str) -> bool:
@@ -150,15 +163,25 @@ def names_own(text: str) -> bool:
 
 
 def _is_file(place: str) -> bool:
-    path = Path(place)
-    return path.suffix == ".py" or ("," not in place and len(path.parts) > 1)
+    return Path(place).suffix == ".py" or ("," not in place and ("/" in place or os.sep in place))
 
 
 def _need_file(place: str) -> Path:
     path = Path(place).expanduser()
+    if path.is_dir():
+        raise ValueError(f"{place}: it is a folder; name a file in it, such as {path / 'mine.py'}:make")
     if not path.is_file():
         raise ValueError(f"{place}: there is no such file; the current folder is {Path.cwd()}")
+    if path.suffix != ".py":
+        raise ValueError(_not_python(path))
     return path
+
+
+def _not_python(path: Path) -> str:
+    return (
+        f"{path}: the name of a Python file ends in .py; rename it to {path.stem}.py, or name the one that makes the "
+        "scaler"
+    )
 
 
 def _maker_in(place: str) -> str:
@@ -179,8 +202,8 @@ def _run(path: Path) -> ModuleType:
     """Import a file under a name that hides no other module, nor a file of the same name elsewhere."""
     name = f"{_PREFIX}{path.stem}_{crc32(bytes(path.resolve())):08x}"
     spec = importlib.util.spec_from_file_location(name, path.resolve())
-    if spec is None or spec.loader is None:
-        raise ValueError(f"{path}: not a Python file; its name ends with .py")
+    assert spec is not None
+    assert spec.loader is not None  # its name ends in .py
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses look there
     try:
@@ -219,24 +242,62 @@ def _named(owner: Any) -> str:
     return Path(owner.__file__).name if name.startswith(_PREFIX) else name
 
 
+def need_scaler(make: Callable[[], Any], name: str) -> None:
+    """Call a factory once, and refuse what gives no scaler; what it raises, or that it hangs, is for the checks to say.
+
+    Parameters
+    ----------
+    make : callable
+        Called without arguments.
+    name : str
+        Of the factory in the message.
+
+    Raises
+    ------
+    TypeError
+
+    Examples
+    --------
+    >>> need_scaler(lambda: None, "make")
+    Traceback (most recent call last):
+        ...
+    TypeError: make gave None: is a `return` missing?
+    """
+    with suppress(Fault, Hang, SkipTest):
+        _check_adapts(_made(make), make, name)
+
+
+def _made(make: Callable[[], Any]) -> Any:
+    with watched(make):
+        return Case(make).made()
+
+
 def _try(make: Callable[[], Any], text: str) -> None:
-    """Refuse a factory whose first call raises, or gives no scaler."""
+    """Refuse a factory that cannot be called, whose first call raises, or gives no scaler."""
     try:
-        with watched(make):
-            made = Case(make).made()
+        need_factory(make)
+    except TypeError as error:
+        raise ValueError(f"{text}: {error}") from None
+    try:
+        made = _made(make)
     except Fault as fault:
         raise ValueError(f"{text} raised {described(fault.__cause__ or fault)} when it was called") from fault
     except Hang:
         raise ValueError(f"{text} does not return when it is called") from None
-    _check_adapts(made, text)
-
-
-def _check_adapts(made: Any, text: str) -> None:
-    if made is None:
-        raise ValueError(f"{text} gave None: is a `return` missing?")
     try:
-        adapt(made)
+        _check_adapts(made, make, text)
     except TypeError as error:
-        raise ValueError(f"{text}: {error}") from error
-    except Exception:
-        return  # a scaler, though a bad one: the checks say so
+        raise ValueError(str(error)) from error
+
+
+def _check_adapts(made: Any, make: Callable[[], Any], name: str) -> None:
+    if made is None:
+        raise TypeError(f"{name} gave None: is a `return` missing?")
+    try:
+        with watched(make):
+            adapt(made)
+    except TypeError as error:
+        if not place_of(error):
+            raise TypeError(f"{name}: {error}") from error
+    except (*ERRORS, Hang):
+        return  # a scaler, though a bad one, and so is one with a TypeError of its own: the checks say so

@@ -8,7 +8,7 @@ from typing import Any
 
 from fp16sim.emulator.formats import nearest_name
 from fp16sim.testing.case import Make, as_traits, need_factory
-from fp16sim.testing.checking import claimed_checks, expected_reasons
+from fp16sim.testing.checking import claimed_checks, expected_reasons, need_reasons
 from fp16sim.testing.checks import Check
 from fp16sim.testing.factories import factory_of
 from fp16sim.testing.search import need_hypothesis
@@ -80,6 +80,8 @@ def parametrize_scalers(
         Without pytest or Hypothesis.
     ValueError
         On an unknown trait, an unknown check in `expected_failures`, or a factory that cannot be found.
+    TypeError
+        On what is no list of factories, nor of traits, or no mapping of expected failures.
 
     Examples
     --------
@@ -89,8 +91,8 @@ def parametrize_scalers(
     """
     pytest = _pytest()
     need_hypothesis("parametrize_scalers")
-    claimed, given = as_traits(traits), dict(expected_failures or {})
-    checks, named = claimed_checks(claimed), _named(factories)
+    claimed, named = as_traits(traits), _named(factories)
+    checks, given = claimed_checks(claimed), _expected(expected_failures, named)
     for_all = {name: reason for name, reason in given.items() if name not in named}
     for name, reasons in for_all.items():
         if isinstance(reasons, Mapping):
@@ -111,9 +113,21 @@ def parametrize_scalers(
     return pytest.mark.parametrize(("make", "check"), parameters)
 
 
+def _expected(given: Any, named: Mapping[str, Any]) -> dict[str, Any]:
+    """Read what is expected to fail: of all scalers, by the checks, and of one by its name."""
+    reasons = {} if given is None else given
+    need_reasons(reasons)
+    for name in named:
+        if name in reasons:
+            need_reasons(reasons[name], f"expected_failures[{name!r}]")
+    return dict(reasons)
+
+
 def _named(factories: Any) -> dict[str, Callable[[], Any]]:
-    if isinstance(factories, str) or callable(factories):
+    if isinstance(factories, (str, bytes)) or callable(factories):
         raise TypeError(f"{factories!r} is one factory: pass a list of them")
+    if not isinstance(factories, Iterable):
+        raise TypeError(f"factories={factories!r}: pass a list of functions, or classes, that make a scaler")
     found: dict[str, Callable[[], Any]] = {}
     pairs = factories.items() if isinstance(factories, Mapping) else ((None, each) for each in factories)
     for place, (name, given) in enumerate(pairs):

@@ -28,7 +28,7 @@ def as_traits(traits: Any) -> dict[str, Any]:
     Raises
     ------
     ValueError
-        On an unknown trait, or a number that is missing, below 1, or not wanted.
+        On an unknown trait, one that is claimed with two numbers, or a number that is missing, below 1, or not wanted.
     TypeError
         On what is neither text nor a mapping.
 
@@ -48,7 +48,9 @@ def as_traits(traits: Any) -> dict[str, Any]:
     for given in several:
         if not isinstance(given, (str, Mapping)):
             raise TypeError(f"trait {given!r}: pass a name, or a mapping such as {{'interval': 2000}}")
-        found.update(_typed(given) if isinstance(given, str) else _mapped(given))
+        for name, value in _typed(given) if isinstance(given, str) else _mapped(given):
+            if found.setdefault(name, value) != value:
+                raise ValueError(f"trait {name!r} is claimed as {found[name]} and as {value}: keep one")
     return found
 
 
@@ -64,7 +66,11 @@ def _mapped(given: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
 
 
 def _typed(text: str) -> Iterator[tuple[str, Any]]:
-    for part in filter(None, (part.strip() for part in text.split(","))):
+    for part in (part.strip() for part in text.split(",") if text.strip()):
+        if not part:
+            raise ValueError(
+                f"traits {text!r}: nothing stands beside a comma; write power_of_two,groups, for example"
+            )
         words = part.split()
         if len(words) > 1 and all(word.partition("=")[0] in TRAITS for word in words):
             raise ValueError(f"trait {part!r}: write a comma between two, {','.join(words)}")

@@ -146,6 +146,10 @@ def test_an_expected_failure_is_fine_and_one_that_passes_is_an_error():
         ({"only": ["scale_stay_finite"]}, ValueError, "did you mean 'scale_stays_finite'?"),
         ({"only": "power"}, ValueError, "power does not run: claim the trait 'power_of_two'"),
         ({"only": []}, ValueError, "no check is asked for"),
+        ({"only": ""}, ValueError, "no check is asked for"),
+        ({"only": 5}, TypeError, "only=5: pass the names of checks, such as ['scale_stays_finite']"),
+        ({"only": b"power"}, TypeError, "only=b'power': pass the names of checks"),
+        ({"traits": [{"interval": 3}, "interval=4"]}, ValueError, "claimed as 3 and as 4: keep one"),
         ({"traits": ["power_of_tow"]}, ValueError, "unknown trait 'power_of_tow': did you mean 'power_of_two'?"),
     ],
 )  # fmt: skip
@@ -178,6 +182,25 @@ def test_what_is_no_factory_is_refused_alike_everywhere(make, kind, says):
     ):
         with pytest.raises(kind, match=says):
             enter(make)
+
+
+@pytest.mark.parametrize(
+    "given", [scaling.TorchScaler, None, 3, (scaling.make("torch"), Decision(True, 1.0))]
+)
+def test_a_factory_that_gives_no_scaler_is_refused(given):
+    def gives():
+        return given
+
+    with pytest.raises(
+        TypeError, match=r"^gives(: \w+ is a class: pass a factory| gave None: |: an? \w+ is no scaler)"
+    ):
+        check_scaler(gives)
+
+
+@pytest.mark.usefixtures("few")
+def test_some_checks_may_be_named_in_a_text():
+    report = check_scaler("robust", only=f"{PICKED[1]}, {PICKED[0]}")
+    assert statuses(report) == dict.fromkeys(PICKED[:2], PASSED)
 
 
 @pytest.mark.usefixtures("few")

@@ -165,6 +165,11 @@ def test_a_call_may_claim_more():
             "no factory is called 'b': use one of",
         ),
         ([[robust], [], {"robust": {"scale_stays_finite": ""}}], ValueError, "say why in words"),
+        ([5], TypeError, "factories=5: pass a list of functions, or classes, that make a scaler"),
+        ([None], TypeError, "factories=None: pass a list of functions"),
+        ([[robust], [], "x"], TypeError, "expected_failures is a str: pass a mapping of check to reason"),
+        ([[robust], [], []], TypeError, "expected_failures is a list: pass a mapping of check to reason"),
+        ([[robust], [], {"robust": "x"}], TypeError, "expected_failures['robust'] is a str: pass a mapping"),
     ],
 )
 def test_a_mistake_is_refused_while_tests_are_collected(arguments, kind, says):
