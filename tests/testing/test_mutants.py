@@ -359,6 +359,15 @@ class ScalesByNothing(RobustScaler):
 
 
 @dataclass(frozen=True)
+class GoesByThePeak(RobustScaler):
+    """An overflow is one if `amax` is infinite, whatever it is told: a step that it refuses itself is none."""
+
+    def update(self, observation: Any) -> Any:
+        infinite = not (observation.amax or 0.0) < math.inf
+        return super().update(replace(observation, overflow=infinite))
+
+
+@dataclass(frozen=True)
 class TakesOneForAll(RobustScaler):
     """One finite gradient is enough to accept all."""
 
@@ -432,6 +441,7 @@ MUTANTS: dict[type[RobustScaler], str] = {
     NeedsThePeak: "finite_steps_are_applied",
     CountsNothing: "finite_steps_are_applied",
     ScalesByNothing: "unscales_by_the_scale_that_scaled",
+    GoesByThePeak: "applies_only_finite_updates",
     TakesOneForAll: "rechecks_after_unscaling",
     StopsAtOnce: "recovers_from_overflows",
     ForgetsNoOverflow: "endless_overflows_are_reported",

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
 from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 
-from fp16sim.scaling.protocol import checked_update, observe
+from fp16sim.scaling.protocol import Observation, checked_update, observe
 from fp16sim.testing.case import Case
 from fp16sim.testing.checks.applied import moderate
 from fp16sim.testing.checks.check import Check
@@ -68,6 +69,25 @@ def applies_only_finite_updates(case: Case) -> None:
     _finite_for_long(case)
     values = st.lists(st.sampled_from(_SCALED), min_size=1, max_size=3)
     search(st.tuples(case.histories(), values), partial(_finite, case), case.examples)
+    _skipped_where_it_is_told(case)
+
+
+def _skipped_where_it_is_told(case: Case) -> None:
+    """Tell a scaler of an overflow that no `amax` shows, as after a look at unscaled gradients that `accepts` refused.
+
+    Whoever goes by `amax` instead may refuse to be told of none.
+    """
+    for amax, shown in ((None, "without amax"), (PEAK, f"with amax={PEAK:g}")):
+        walk = case.walk()
+        driver = walk.driver
+        if not isinstance(driver, ValueDriver) or isinstance(driver.scaler.scale, Mapping):
+            return
+        applies = False
+        with walk.calling(OVERFLOW), suppress(TypeError, ValueError, AttributeError):
+            _, decision = checked_update(driver.scaler, Observation(overflow=True, amax=amax))
+            applies = bool(decision.apply) and not decision.stop
+        if applies:
+            raise walk.fault(f"told of an overflow {shown}, the scaler says to apply the step")
 
 
 def _finite_after_bursts(case: Case) -> None:

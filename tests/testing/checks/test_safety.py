@@ -117,6 +117,21 @@ class SeesNoNan(Halving):
         return Observation(overflow=any((np.abs(gradient) == np.inf).any() for gradient in gradients))
 
 
+class GoesByThePeak(Halving):
+    """What it is told of overflow is nothing to it, so that a refusal by accepts is none."""
+
+    def update(self, observation):
+        return super().update(replace(observation, overflow=observation.amax == math.inf))
+
+
+class NeedsThePeak(Halving):
+    """Without a peak it raises, as it may."""
+
+    def update(self, observation):
+        math.frexp(observation.amax)
+        return super().update(observation)
+
+
 class SkipsOneTooFew(Halving):
     """The second overflow in a row is applied."""
 
@@ -194,12 +209,14 @@ class ForgetsTheLoss(Halving):
 @pytest.mark.parametrize("check", SAFETY, ids=lambda check: check.name)
 def test_a_healthy_scaler_passes(check):
     check(Halving, ("rechecks",))
+    check(NeedsThePeak, ("rechecks",))
 
 
 @pytest.mark.parametrize(
     ("check", "planted", "history", "what"),
     [
         (finite, SeesNoNan, "n", "the scaled gradient was nan, and the step was not skipped"),
+        (finite, GoesByThePeak, "o", "told of an overflow without amax, the scaler says to apply the step"),
         (finite, SkipsOneTooFew, "oo", "the scaled gradient was inf, and the step was not skipped"),
         (finite, HasNoFloor, "ooooo.", "times the scale 0.5 is 3.40282e+38, and unscaling made inf of that"),
         (rechecks, LooksTheOtherWay, ".", "nan was written into the unscaled gradient"),
