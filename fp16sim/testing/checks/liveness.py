@@ -53,7 +53,8 @@ def recovers_from_overflows(case: Case) -> None:
     usual, lowest = loops[0], min(loops, key=lambda loop: loop.limit)
     for history in every(FINITE + OVERFLOW, 2):
         examine((history, usual))
-    shortest_run(lambda length: examine((OVERFLOW * length, usual), True), profile.to_floor + 1)
+    to_floor = profile.to_floor + 1
+    shortest_run(lambda length: examine((OVERFLOW * length, usual), length == to_floor), to_floor)
     search(_with_loops(case), examine, case.examples_of(case.most_steps + (profile.window or 1)))
     examine((3 * (OVERFLOW * profile.patience + FINITE), lowest), True)
     if case.to_top and 2 * profile.floor <= profile.start <= profile.top:
