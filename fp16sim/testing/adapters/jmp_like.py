@@ -68,7 +68,7 @@ class JmpDriver(LoopDriver):
 
     def saved(self) -> dict[str, Any]:
         leaves = _flattened(self.scaler)
-        return {} if leaves is None else {"pytree leaves": [np.asarray(leaf) for leaf in leaves[0]]}
+        return {} if leaves is None else {"pytree leaves": [_kept(leaf) for leaf in leaves[0]]}
 
     def restored(self, way: str, state: Any, fresh: Any) -> JmpDriver:
         flattened = _flattened(fresh)
@@ -118,6 +118,12 @@ def _numbers_adjusted() -> Callable[..., dict[str, Any]]:
 
     compiled: Callable[..., dict[str, Any]] = jax.jit(adjusted, static_argnums=(0, 1))
     return compiled
+
+
+def _kept(leaf: Any) -> Any:
+    """Give an array of JAX as it is: of another kind it would be divided by otherwise, where XLA has no subnormals."""
+    jax = sys.modules.get("jax")
+    return leaf if jax is not None and isinstance(leaf, jax.Array) else np.asarray(leaf)
 
 
 def _flattened(scaler: Any) -> tuple[list[Any], Any] | None:
