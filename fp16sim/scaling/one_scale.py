@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
-import numpy as np
-
+from fp16sim.scaling.fields import as_number
 from fp16sim.scaling.protocol import Decision, Observation, checked_update, single_scale
 from fp16sim.scaling.wording import a_kind
 
@@ -71,27 +69,14 @@ def decided(scaler: Any, observation: Observation) -> tuple[Any, Decision, float
     TypeError: Careless.update decided apply=None: it is True or False, whether the optimizer moves; pass ...
     """
     following, decision = checked_update(scaler, observation)
-    apply, divide_by, stop = decision.apply, decision.divide_by, decision.stop
-    if isinstance(apply, Mapping) or isinstance(divide_by, Mapping):
+    divide_by = decision.divide_by
+    if isinstance(decision.apply, Mapping) or isinstance(divide_by, Mapping):
         raise TypeError("a decision for each group: simulate takes scalers with one scale for all gradients")
-    what = f"{type(scaler).__name__}.update decided"
-    if not isinstance(apply, (bool, np.bool_)):
-        raise TypeError(
-            f"{what} apply={apply!r}: it is True or False, whether the optimizer moves; pass apply=not "
-            "observation.overflowed"
-        )
-    if stop and not isinstance(stop, str):
-        raise TypeError(
-            f"{what} stop={stop!r}: it is None, or text that says why; pass stop='too low', for example"
-        )
-    if not isinstance(divide_by, float):
-        divide_by = _number(divide_by, f"{what} divide_by=")
     return following, decision, float(divide_by)
 
 
 def _number(value: Any, what: str) -> float:
-    numeric = hasattr(value, "__float__") or hasattr(value, "__index__")
-    if numeric and not isinstance(value, (str, bytes, bool, np.bool_)):
-        with suppress(TypeError, ValueError, OverflowError):  # several numbers, or an integer beyond float64
-            return float(value)
-    raise TypeError(f"{what}{repr(value)[:40]}: a scale is a number above 0; give one, such as 1024.0")
+    number = as_number(value)
+    if number is None:
+        raise TypeError(f"{what}{repr(value)[:40]}: a scale is a number above 0; give one, such as 1024.0")
+    return number

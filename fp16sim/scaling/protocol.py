@@ -17,6 +17,7 @@ from fp16sim.autograd.arithmetic import Arithmetic, round_array
 from fp16sim.autograd.tensor import Tensor
 from fp16sim.emulator.formats import nearest_name
 from fp16sim.emulator.programs import program_of
+from fp16sim.scaling.fields import need_fields
 from fp16sim.scaling.state import SavedScaler
 from fp16sim.scaling.wording import a_kind
 
@@ -25,6 +26,7 @@ __all__ = [
     "Observation",
     "Scaler",
     "checked_update",
+    "is_plain",
     "need_check",
     "need_observation",
     "observe",
@@ -34,6 +36,7 @@ __all__ = [
 
 Self = TypeVar("Self")
 Array = npt.NDArray[Any]
+_METHODS = ("reciprocal", "divide")
 _DTYPES = ("float32", "tensor", "float32_then_tensor")
 
 
@@ -60,6 +63,11 @@ class Observation:
     checked: bool = True
     amax: float | Mapping[str, float] | None = None
     scales: Mapping[str, float] | None = None
+
+    def __post_init__(self) -> None:
+        plain = type(self.overflow) is bool and type(self.nan) is bool and type(self.checked) is bool
+        if not (plain and (self.amax is None or type(self.amax) is float)):
+            need_fields("Observation", self, ("overflow", "nan", "checked", "amax"))
 
     @property
     def overflowed(self) -> bool:
@@ -102,10 +110,10 @@ class Decision:
     stop: str | None = None
 
     def __post_init__(self) -> None:
-        for field, valid in (("method", ("reciprocal", "divide")), ("dtype", _DTYPES)):
-            value = getattr(self, field)
-            if value not in valid:
-                raise ValueError(f"unknown {field} {value!r}: {nearest_name(value, valid)}")
+        if self.method not in _METHODS:
+            raise ValueError(f"unknown method {self.method!r}: {nearest_name(self.method, _METHODS)}")
+        if self.dtype not in _DTYPES:
+            raise ValueError(f"unknown dtype {self.dtype!r}: {nearest_name(self.dtype, _DTYPES)}")
 
 
 @runtime_checkable
@@ -183,7 +191,10 @@ def checked_update(scaler: Any, observation: Observation, given: Any = None) -> 
     Raises
     ------
     TypeError
-        If `update` gives anything else, or ends the process.
+        If `update` gives anything else, ends the process, or if the decision's `apply` is no bool, its `divide_by` no
+        number or its `stop` no text.
+    ValueError
+        If the reason to stop is an empty text.
 
     Examples
     --------
@@ -207,11 +218,28 @@ def checked_update(scaler: Any, observation: Observation, given: Any = None) -> 
     if not (isinstance(given, tuple) and len(given) == 2):
         raise TypeError(f"{kind}.update gave {_short(given)}: {_UPDATE}")
     following, decision = given
+    if type(following) is type(scaler) and type(decision) is Decision and is_plain(decision):
+        return following, decision  # to ask a protocol takes long
     if not isinstance(decision, Decision):
         raise TypeError(f"{kind}.update gave {_short(decision)} as its decision: {_UPDATE}")
     if not isinstance(following, (SavedScaler, Scaler)):
         raise TypeError(f"{kind}.update gave {_short(following)} as the next scaler: {_UPDATE}")
+    need_fields(f"{kind}.update decided", decision, ("apply", "divide_by", "advance", "stop"))
     return following, decision
+
+
+def is_plain(decision: Decision) -> bool:
+    """Whether a decision is one of plain bools and floats, as most are, so that no field has to be looked at closer.
+
+    >>> is_plain(Decision(True, 8.0)), is_plain(Decision(True, 8)), is_plain(Decision(None, 8.0))
+    (True, False, False)
+    """
+    return (
+        (decision.apply is True or decision.apply is False)
+        and type(decision.divide_by) is float
+        and decision.advance is None
+        and decision.stop is None
+    )
 
 
 def scale_loss(scaler: Any, loss: Tensor) -> Tensor:

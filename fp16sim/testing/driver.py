@@ -112,18 +112,20 @@ def number(value: Any, what: str = "scale") -> float:
     >>> number("8")
     Traceback (most recent call last):
         ...
-    TypeError: scale is '8', and not a number
+    TypeError: scale is '8', and not a number: give one, such as 1024.0
     """
     if isinstance(value, float):
         return float(value)
     if isinstance(value, (str, bytes)) or (
         not hasattr(value, "__float__") and not hasattr(value, "__index__")
     ):
-        raise TypeError(f"{what} is {repr(value)[:40]}, and not a number")
+        raise TypeError(f"{what} is {repr(value)[:40]}, and not a number: give one, such as 1024.0")
     try:
         return float(value)
     except OverflowError:
-        raise ValueError(f"{what} is an integer of {int(value).bit_length()} bits, beyond float64") from None
+        raise ValueError(
+            f"{what} is an integer of {int(value).bit_length()} bits, beyond float64: keep it below a bound"
+        ) from None
 
 
 def scaled(gradient: Floats, factor: float, dtype: str = "float32") -> Array:

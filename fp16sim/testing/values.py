@@ -14,6 +14,7 @@ from fp16sim.scaling.protocol import (
     Decision,
     Observation,
     checked_update,
+    is_plain,
     observe,
     scale_loss,
     unscale,
@@ -252,6 +253,7 @@ class ValueDriver(Driver):
             or len(given) != 2
             or type(given[0]) is not type(self.scaler)
             or type(given[1]) is not Decision
+            or not is_plain(given[1])
         ):
             given = checked_update(self.scaler, observation, given)
         self.scaler, decision = given

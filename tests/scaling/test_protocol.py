@@ -1,6 +1,7 @@
 """What surrounds a scaler: scaling the loss, looking at gradients, unscaling them."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -16,6 +17,8 @@ from fp16sim.scaling import (
     scale_loss,
     unscale,
 )
+from fp16sim.scaling.protocol import checked_update
+from fp16sim.testing import adapt
 
 
 def test_static_and_none():
@@ -96,6 +99,80 @@ def test_decisions_check_their_words():
         Decision(True, 1.0, method="reciprocl")
     with pytest.raises(ValueError, match="did you mean 'tensor'"):
         Decision(True, 1.0, dtype="tensr")
+
+
+def decided(**fields):
+    """A scaler whose update decides so."""
+
+    class Own:
+        scale = 8.0
+
+        def update(self, observation):
+            return self, Decision(**{"apply": True, "divide_by": 8.0} | fields)
+
+    return Own()
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "says"),
+    [
+        ({"apply": None}, TypeError, "apply=None: it is True or False, whether the optimizer moves; pass apply=not"),
+        ({"apply": "yes"}, TypeError, "apply='yes': it is True or False"),
+        ({"apply": {"a": True, "b": None}}, TypeError, "apply={'a': True, 'b': None}: it is True or False"),
+        ({"divide_by": None}, TypeError, "divide_by=None: a scale is a number above 0; give one, such as 1024.0"),
+        ({"divide_by": "2"}, TypeError, "divide_by='2': a scale is a number above 0"),
+        ({"divide_by": {"a": "2"}}, TypeError, "divide_by={'a': '2'}: a scale is a number above 0"),
+        ({"divide_by": 10**400}, TypeError, f"divide_by=1{'0' * 39}: a scale is a number above 0"),
+        ({"stop": True}, TypeError, "stop=True: it is None, or text that says why; pass stop='too low'"),
+        ({"stop": ""}, ValueError, "stop='': it is None, or text that says why; pass stop='too low'"),
+        ({"advance": "x"}, TypeError, "advance='x': it is True or False, whether counters move, or None"),
+    ],
+)  # fmt: skip
+def test_a_decision_of_something_else_is_refused_where_it_is_given(fields, kind, says):
+    with pytest.raises(kind, match=re.escape(f"Own.update decided {says}")):
+        checked_update(decided(**fields), Observation())
+    with pytest.raises(kind, match=re.escape(f"Own.update decided {says}")):
+        adapt(decided(**fields)).tell(".")
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"apply": np.bool_(False), "divide_by": np.float32(2.0), "advance": True, "stop": "too low"},
+        {"apply": np.array([True]), "divide_by": 2},
+        {"apply": {"a": True}, "divide_by": {"a": 2.0}},
+        {"divide_by": math.nan},
+        {"divide_by": -1.0},
+    ],
+)
+def test_decisions_of_numbers_and_bools_of_any_kind_are_given_on(fields):
+    scaler = decided(**fields)
+    following, decision = checked_update(scaler, Observation())
+    assert following is scaler
+    assert vars(decision) | fields == vars(decision)
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"overflow": "x"}, "overflow='x': it is True or False, whether a scaled gradient was infinite or NaN; pass"),
+        ({"overflow": None}, "overflow=None: it is True or False"),
+        ({"overflow": {"a": 1.5}}, "overflow={'a': 1.5}: it is True or False"),
+        ({"nan": 3}, "nan=3: it is True or False, whether a scaled gradient was NaN"),
+        ({"checked": None}, "checked=None: it is True or False, whether anybody looked"),
+        ({"amax": "x"}, "amax='x': it is the largest magnitude of the unscaled gradients; pass a number, or None"),
+        ({"amax": {"a": "x"}}, "amax={'a': 'x'}: it is the largest"),
+    ],
+)  # fmt: skip
+def test_an_observation_of_something_else_is_refused(fields, says):
+    with pytest.raises(TypeError, match=re.escape(f"Observation {says}")):
+        Observation(**fields)
+
+
+def test_observations_of_numbers_and_bools_of_any_kind_are_made():
+    Observation(overflow=np.bool_(True), nan=np.array(False), amax=np.float32(3.0))
+    Observation(overflow=1.0, nan=0, checked=np.int32(1))
+    Observation(overflow={"a": True, "b": np.bool_(False)}, amax={"a": 3, "b": math.inf})
 
 
 @pytest.mark.parametrize("name", scaling.names())

@@ -226,7 +226,10 @@ def test_a_scale_to_divide_by_that_is_no_number_is_named():
             return following, Decision(apply=decision.apply, divide_by=None)
 
     found = examined(dict(scaler_checks())["applies_only_finite_updates"], Case(DividesByNothing))
-    assert found.what == '".": the scaler raised TypeError: divide_by is None, and not a number'
+    assert found.what == (
+        '".": the scaler raised TypeError: DividesByNothing.update decided divide_by=None: a scale is a number above '
+        "0; give one, such as 1024.0"
+    )
 
 
 def test_a_check_without_its_trait_does_not_pass():

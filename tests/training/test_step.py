@@ -416,12 +416,28 @@ def test_an_update_without_a_return():
         taken(small(), DATA.at(0), scaler=Silent())
 
 
-@pytest.mark.parametrize("divide_by", [-8.0, math.nan, "8", None])
-def test_a_decision_that_cannot_divide(divide_by):
+@pytest.mark.parametrize(
+    ("divide_by", "kind", "says"),
+    [
+        (
+            -8.0,
+            ValueError,
+            "^divide_by of the decision of Own is -8.0: a scale is a number above 0; give one",
+        ),
+        (
+            math.nan,
+            ValueError,
+            "^divide_by of the decision of Own is nan: a scale is a number above 0; give one",
+        ),
+        ("8", TypeError, "^Own.update decided divide_by='8': a scale is a number above 0; give one"),
+        (None, TypeError, "^Own.update decided divide_by=None: a scale is a number above 0; give one"),
+    ],
+)
+def test_a_decision_that_cannot_divide(divide_by, kind, says):
     def gives(own, decision):
         return own, scaling.Decision(apply=True, divide_by=divide_by)
 
-    with pytest.raises(ValueError, match=r"^divide_by of the decision of Own is "):
+    with pytest.raises(kind, match=says):
         taken(small(), DATA.at(0), scaler=Own(gives=gives))
 
 
