@@ -12,9 +12,9 @@ from fp16sim.testing.bookkeeping import Books, OrderFault
 from fp16sim.testing.calls import Call
 from fp16sim.testing.case import Case, Make, case_of
 from fp16sim.testing.driver import ONE_GROUP, as_groups
+from fp16sim.testing.fewer_calls import with_fewer_calls
 from fp16sim.testing.raised import forget_the_way
 from fp16sim.testing.search import need_hypothesis, nothing_written, quiet
-from fp16sim.testing.shortest import shortened
 from fp16sim.testing.walk import Fault, Hang
 from fp16sim.testing.watchdog import watched
 
@@ -258,7 +258,7 @@ def shortest_fault(machine: type[ScalerMachine], settings: Any = None) -> OrderF
         with nothing_written():
             run_state_machine_as_test(recording, settings=settings)
     except OrderFault as fault:
-        fault = shortened(fault, lambda: Books(machine.case, machine.optimizers, machine.misuse))
+        fault = with_fewer_calls(fault, lambda: Books(machine.case, machine.optimizers, machine.misuse))
         fault.__notes__ = []  # those of Hypothesis are about the rules of the machine
         return fault
     except errors.Flaky:

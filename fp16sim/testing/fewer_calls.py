@@ -11,13 +11,13 @@ from fp16sim.testing.bookkeeping import Books, OrderFault
 from fp16sim.testing.calls import Call
 from fp16sim.testing.walk import Fault
 
-__all__ = ["shortened"]
+__all__ = ["with_fewer_calls"]
 
 _SIMPLE = (1.0, math.inf)
 _SIMPLER = {"clip": "unscale", "unscale": "step"}
 
 
-def shortened(fault: OrderFault, begin: Callable[[], Books]) -> OrderFault:
+def with_fewer_calls(fault: OrderFault, begin: Callable[[], Books]) -> OrderFault:
     """Leave out calls and gradients for as long as there is still a fault, which may become another one.
 
     Parameters

@@ -7,7 +7,7 @@ from fp16sim_careful_loop import TWO, Careful
 from fp16sim.testing.bookkeeping import Books, OrderFault
 from fp16sim.testing.calls import Call
 from fp16sim.testing.case import Case
-from fp16sim.testing.shortest import shortened
+from fp16sim.testing.fewer_calls import with_fewer_calls
 
 
 class SkipsAlone(Careful):
@@ -32,7 +32,7 @@ def shown(make, calls, groups):
 
 
 def short(make, calls, groups=("all",)):
-    fault = shortened(shown(make, calls, groups), lambda: Books(Case(make, {"groups": True}), groups))
+    fault = with_fewer_calls(shown(make, calls, groups), lambda: Books(Case(make, {"groups": True}), groups))
     return ", ".join(call.words(groups) for call in fault.calls)
 
 
@@ -67,4 +67,4 @@ def test_a_fault_that_does_not_come_back_stays_as_it_was():
     calls = (Call("backward", gradients={"all": 3.0}), Call("step", "all"))
     fault = OrderFault("", "once")
     fault.calls = calls
-    assert shortened(fault, lambda: Books(Case(Careful))) is fault
+    assert with_fewer_calls(fault, lambda: Books(Case(Careful))) is fault
