@@ -118,8 +118,14 @@ class Case:
             profiles[self.traits.get("cost")] = known
         return known
 
+    @cached_property
+    def crashes(self) -> dict[str, Fault]:
+        """The faults with the shortest histories known, by the exceptions of the scaler that ended them."""
+        return {}
+
     def forget(self) -> None:
         """Look anew at what the scaler shows, which may have changed since the last run, in a notebook for example."""
+        self.crashes.clear()
         if _can_be_kept(self.make):
             _PROFILES.pop(self.make, None)
 

@@ -227,7 +227,8 @@ def judged(
     except (Fault, Hang) as fault:
         status = FAILED if expected is None else EXPECTED
         history = fault.history if isinstance(fault, Fault) else None
-        return Verdict(name, number, status, str(fault), history, expected or "", _raised(fault))
+        raised = fault.raised if isinstance(fault, Fault) else ""
+        return Verdict(name, number, status, str(fault), history, expected or "", raised)
     except SkipTest:  # of a factory whose framework is not installed
         raise
     except Exception as error:
@@ -237,10 +238,3 @@ def judged(
     if expected is not None:
         return Verdict(name, number, UNEXPECTED, remedy, reason=expected)
     return Verdict(name, number, PASSED, note or "")
-
-
-def _raised(fault: BaseException) -> str:
-    cause = fault.__cause__
-    while isinstance(cause, Fault):
-        cause = cause.__cause__
-    return "" if cause is None else kind_and_place(cause)

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fp16sim.testing.shortening import shortened
 from fp16sim.testing.walk import Fault, Walk
 
 __all__ = ["need_hypothesis", "nothing_written", "quiet", "search", "shortest_run"]
@@ -61,14 +62,17 @@ def search(strategy: Any, examine: Callable[[T], None], examples: int = 100) -> 
     Raises
     ------
     Fault
-        Of the smallest that is found within 60,000 steps after the first one.
+        Of the smallest that is found within 60,000 steps after the first one. If what is drawn is a history, or begins
+        with one, as many steps more are spent to make that shorter.
     """
     from hypothesis import errors, given
 
     found: list[Fault] = []
     faulty: set[str] = set()
     end = math.inf
+    examine, smallest = _kept(examine)
 
+    # Hypothesis seeds its draws with the text of this function: to change it is to draw other inputs.
     def remembered(drawn: T) -> None:
         nonlocal end
         if Walk.spent() > end and repr(drawn) not in faulty:  # those that are left count as no smaller ones
@@ -86,7 +90,8 @@ def search(strategy: Any, examine: Callable[[T], None], examples: int = 100) -> 
         with nothing_written():
             quiet(examples)(decorated(remembered))()
     except Fault as fault:
-        raise Fault(fault.history, fault.what) from fault.__cause__
+        least = _with_shorter_history(fault, smallest[0], examine)
+        raise Fault(least.history, least.what) from least.__cause__
     except errors.Flaky:
         if not found:
             raise
@@ -94,6 +99,28 @@ def search(strategy: Any, examine: Callable[[T], None], examples: int = 100) -> 
         raise Fault(
             last.history, f"the same history ends otherwise the second time (the first: {last.what})"
         ) from None
+
+
+def _kept(examine: Callable[[T], None]) -> tuple[Callable[[T], None], list[T]]:
+    """Let an examination keep the last input that had a fault: the one that Hypothesis ends with is the smallest."""
+    last: list[T] = []
+
+    def keeps(drawn: T) -> None:
+        try:
+            examine(drawn)
+        except Fault:
+            last[:] = [drawn]
+            raise
+
+    return keeps, last
+
+
+def _with_shorter_history(fault: Fault, drawn: Any, examine: Callable[[Any], None]) -> Fault:
+    if isinstance(drawn, str):
+        return shortened(fault, examine)
+    if isinstance(drawn, tuple) and drawn and isinstance(drawn[0], str):
+        return shortened(fault, lambda history: examine((history, *drawn[1:])))
+    return fault
 
 
 @contextmanager

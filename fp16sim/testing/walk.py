@@ -13,7 +13,7 @@ import numpy as np
 
 from fp16sim.testing.driver import GRADIENTS, Array, Driver, Floats, Told
 from fp16sim.testing.histories import FINITE, RESTART, shown
-from fp16sim.testing.raised import described
+from fp16sim.testing.raised import described, kind_and_place
 
 __all__ = [
     "ERRORS",
@@ -37,11 +37,25 @@ class Fault(AssertionError):
     ----------
     history : str
     what : str
+    hangs : bool
+        Whether it is a call that does not return.
     """
+
+    hangs: bool = False
 
     def __init__(self, history: str, what: str) -> None:
         super().__init__(f'"{shown(history)}": {what}' if history else what)
         self.history, self.what = history, what
+
+    @property
+    def raised(self) -> str:
+        """What ended it: an exception by its kind and place, or the call that does not return; empty if neither did."""
+        if self.hangs:
+            return self.what.partition(" within ")[0]
+        cause = self.__cause__
+        while isinstance(cause, Fault):
+            cause = cause.__cause__
+        return "" if cause is None else kind_and_place(cause)
 
 
 class NotApplicable(SkipTest):

@@ -10,6 +10,7 @@ from typing import Any
 from fp16sim.testing.case import Case, Make, case_of
 from fp16sim.testing.raised import forget_the_way
 from fp16sim.testing.search import need_hypothesis
+from fp16sim.testing.shortening import shortest_crash
 from fp16sim.testing.walk import Fault, Hang, NotApplicable
 from fp16sim.testing.watchdog import shortest_hang, watched
 
@@ -74,13 +75,25 @@ class Check:
         cause: BaseException | None
         try:
             with watched(case.make) as watch:
-                self.examine(case)
+                self._examine(case)
             return
         except Fault as fault:
             found, cause = fault.with_traceback(None), fault.__cause__  # the way there is the kit's
         except Hang:
             found, cause = shortest_hang(case.walk, watch), None
+            found.hangs = True
         except SystemExit as error:  # from a call that no walk made
             found, cause = Fault("", f"the scaler raised SystemExit: {error}"), error
         forget_the_way(cause)
         raise found from cause
+
+    def _examine(self, case: Case) -> None:
+        try:
+            self.examine(case)
+        except Fault as fault:
+            if (
+                type(fault) is not Fault or not fault.raised
+            ):  # its history says all, or the check made it short
+                raise
+            shortest = shortest_crash(fault, case.walk, case.crashes)
+            raise Fault(shortest.history, shortest.what) from shortest.__cause__

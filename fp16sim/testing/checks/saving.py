@@ -11,8 +11,9 @@ from fp16sim.testing.case import Case
 from fp16sim.testing.checks.applied import moderate
 from fp16sim.testing.checks.check import Check
 from fp16sim.testing.checks.sharing import Step, difference, need_states_of_their_own, same
-from fp16sim.testing.histories import FINITE, LETTERS, NAN, OVERFLOW, every
+from fp16sim.testing.histories import FINITE, LETTERS, NAN, OVERFLOW, RESTART, every
 from fp16sim.testing.search import search
+from fp16sim.testing.shortening import shortest_found
 from fp16sim.testing.walk import ERRORS, NotApplicable, described, told_apart, written
 
 __all__ = ["CHECKS"]
@@ -34,26 +35,31 @@ def checkpoint_round_trip(case: Case) -> None:
         raise NotApplicable(
             "it has no way to save its state: define state_dict and load_state_dict, or to_json and from_state"
         )
-    for history in every(FINITE + OVERFLOW, 5 if case.longest_run >= _SPELLED else 3):
-        _examine(case, ways, history, range(len(history) + 1))
-    for history, places in sorted(_directed(case), key=lambda each: len(each[0])):
-        _examine(case, ways, history, places)
+
+    def examine(history: str) -> None:
+        before, restart, after = history.partition(RESTART)
+        if restart and RESTART not in after:
+            _examine(case, ways, before + after, (len(before),))
+            for way in ways:
+                _divide(case, before, way)
+
+    with shortest_found(examine):
+        for history in every(FINITE + OVERFLOW, 5 if case.longest_run >= _SPELLED else 3):
+            _examine(case, ways, history, range(len(history) + 1))
+        for history, places in sorted(_directed(case), key=lambda each: len(each[0])):
+            _examine(case, ways, history, places)
     need_states_of_their_own(case, ways)
     window = FINITE * min(case.profile.window or 1, case.longest_run)
     lowered = OVERFLOW * max(case.profile.patience, 1)
-    for history in (*every(FINITE + OVERFLOW, 3), lowered + window):
-        for way in ways:
-            _divide(case, history, way)
+    with shortest_found(examine):
+        for history in (*every(FINITE + OVERFLOW, 3), lowered + window):
+            for way in ways:
+                _divide(case, history, way)
 
     from hypothesis import strategies as st
 
-    def examine(halves: tuple[str, str]) -> None:
-        _examine(case, ways, halves[0] + halves[1], (len(halves[0]),))
-        for way in ways:
-            _divide(case, halves[0], way)
-
     half = case.histories(LETTERS, most_runs=3)
-    search(st.tuples(half, half), examine, max(4, case.examples // 4))
+    search(st.tuples(half, half).map(RESTART.join), examine, max(4, case.examples // 4))
 
 
 def _ways(case: Case) -> tuple[str, ...]:

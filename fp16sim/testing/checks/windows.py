@@ -9,6 +9,7 @@ from fp16sim.testing.case import Case
 from fp16sim.testing.checks.check import Check
 from fp16sim.testing.histories import FINITE, LETTERS, NAN, OVERFLOW, every
 from fp16sim.testing.search import search
+from fp16sim.testing.shortening import shortest_found
 from fp16sim.testing.walk import NotApplicable, Walk, usable, written
 
 __all__ = ["CHECKS"]
@@ -114,8 +115,9 @@ def hysteresis_counts_consecutive_overflows(case: Case) -> None:
 
 
 def _in_order(examine: Callable[[str], None], *histories: Iterable[str]) -> None:
-    for history in chain(*histories):
-        examine(history)
+    with shortest_found(examine):
+        for history in chain(*histories):
+            examine(history)
 
 
 CHECKS = (
