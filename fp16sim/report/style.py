@@ -136,7 +136,7 @@ def spread(places: Sequence[float], gap: float, low: float, high: float) -> list
 def power_ticks(axis: Any, low: float, high: float, at_most: int) -> None:
     """Put ticks that read 2^k at whole steps of the axis, whose data are exponents."""
     span = math.ceil(high) - math.floor(low)
-    step = next((step for step in (1, 2, 5, 10, 20, 50) if span / step <= at_most), 100)
+    step = next((step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500) if span / step <= at_most), 1000)
     ticks = list(range(math.ceil(low / step) * step, math.floor(high) + 1, step))
     axis.set_ticks(ticks, [f"$2^{{{tick}}}$" for tick in ticks])
 
