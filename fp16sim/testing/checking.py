@@ -8,11 +8,12 @@ from typing import Any
 
 from fp16sim.emulator.formats import nearest_name
 from fp16sim.testing import watchdog
-from fp16sim.testing.case import Case, Make, as_traits, case_of
+from fp16sim.testing.case import Case, Make, case_of
 from fp16sim.testing.checks import CHECKS, Check
 from fp16sim.testing.factories import need_scaler
 from fp16sim.testing.report import Report, Verdict, judged
 from fp16sim.testing.search import need_hypothesis
+from fp16sim.testing.traits import as_traits
 
 __all__ = [
     "Report",

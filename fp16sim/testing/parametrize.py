@@ -7,11 +7,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from fp16sim.emulator.formats import nearest_name
-from fp16sim.testing.case import Make, as_traits, need_factory
+from fp16sim.testing.case import Make, need_factory
 from fp16sim.testing.checking import claimed_checks, expected_reasons, need_reasons
 from fp16sim.testing.checks import Check
 from fp16sim.testing.factories import factory_of
 from fp16sim.testing.search import need_hypothesis
+from fp16sim.testing.traits import as_traits
 from fp16sim.testing.walk import Fault
 
 __all__ = ["ClaimedCheck", "parametrize_scalers"]
