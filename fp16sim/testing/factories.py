@@ -53,8 +53,8 @@ def factory_of(text: str) -> Callable[[], Any]:
     Notes
     -----
     Modules are looked for in the current folder first, and beside the file: both stay in ``sys.path``, for what the
-    factory imports later. A module that is imported runs; it finds no arguments of a command line in ``sys.argv``, which
-    are not its own.
+    factory imports later. A module that is imported runs; it finds no arguments of a command line in ``sys.argv``:
+    they are not its own.
 
     Examples
     --------
