@@ -106,7 +106,7 @@ def inexact_results_are_not_counted(*arguments):
 
 @plant(
     "elementwise.minimum",
-    "minimum in binary16, nearest_even: element 16 of 17, #, # gave $, the definition gives $",
+    "minimum in binary16, nearest_even: element 64 of 65, #, # gave $, the definition gives $",
 )
 def what_is_left_of_vectors_of_eight_is_forgotten(operation, operands, fmt, *rest):
     outcome = CPU.elementwise(operation, operands, fmt, *rest)
@@ -181,7 +181,7 @@ def a_nan_keeps_its_sign(name, bits, *rest):
     return changed(outcome, (bits > 0xFC00) & (name == "exp"), 0xFE00)
 
 
-@plant("function", "rsqrt in binary16, stochastic: element 1 of 2, #, key $, gave $, the definition gives $")
+@plant("function", "sqrt in binary16, stochastic: #, bits $, gave $, the definition gives $")
 def stochastic_rounding_forgets_its_bits(name, bits, rounding, draws, *rest):
     zero = None if draws is None else np.zeros(bits.size, np.uint32)
     return CPU.function(name, bits, rounding, zero, *rest)
@@ -196,8 +196,7 @@ def numbers_of_binary64_are_rounded_to_binary32_first(bits, source, target, roun
 
 @plant(
     "convert_integers",
-    "convert_integers from int64 to binary32, toward_positive: "
-    "4611686018427387905 gave $, the definition gives $",
+    "convert_integers from int64 to binary32, toward_zero: 18014398509481983 gave $, the definition gives $",
 )
 def integers_are_rounded_to_binary64_first(values, target, *rest):
     with np.errstate(all="ignore"):
@@ -209,7 +208,7 @@ def minus_zero_stays(bits, fmt):
     return np.where(bits == fmt.sign_bit, bits, CPU.relu(bits, fmt))
 
 
-@plant("real_function", "silu in binary32: # gave $, the definition gives $")
+@plant("real_function", "erf in binary32: element 2 of 5, # gave $, the definition gives $")
 def part_of_the_work_gives_the_wrong_sign_of_zero(name, values, *rest):
     result = CPU.real_function(name, values, *rest)
     return np.where((result == 0) & (values.size % 4 == 1), np.abs(result), result).astype(values.dtype)
@@ -223,7 +222,7 @@ def tables_are_kept_by_the_first_word_of_their_names(name, rule, bits, tables={}
 
 @plant(
     "perform",
-    "perform in binary16, v2 = add(v0, v1): element 1 of 7, v0 = #, v1 = #: v2 gave $, the definition gives $",
+    "perform in binary16, v1 = multiply(v0, v0): element 1 of 2, v0 = #: v1 gave $, the definition gives $",
 )
 def an_operand_that_stretches_is_repeated_as_a_whole(
     program, operands, patterns, constants, size, fmt, watch=""
@@ -238,7 +237,7 @@ def an_operand_that_stretches_is_repeated_as_a_whole(
 @plant(
     "matmul",
     "matmul of binary16 by datapath 'float16' to binary16, left operand repeated: "
-    "# * # + # * # raised ValueError: strides of 0",
+    "# * # raised ValueError: strides of 0",
 )
 def rows_that_are_repeated_without_a_copy_are_refused(a, b, *rest):
     if a.size and 0 in a.strides:
@@ -293,7 +292,7 @@ def swamped_additions_are_not_counted(*arguments):
 
 @plant(
     "sum_of_squares",
-    "sum_of_squares of binary16 by datapath 'float16' to binary16: # + # changed operand 0 from $ to $",
+    "sum_of_squares of binary16 by datapath 'float16' to binary16: # changed operand 0 from $ to $",
 )
 def the_squares_are_written_over_the_operands(a, fmt, datapath, out_format, watch=""):
     outcome = CPU.sum_of_squares(a, fmt, datapath, out_format, watch)
@@ -321,7 +320,7 @@ def the_first_of_two_zeros_is_given(a, fmt):
 @plant(
     "convolve.forward",
     "convolve 'forward' of binary16 by datapath 'float16' to binary16, (1, 1, 1) by (1, 1, 1), "
-    "padding ((0, 1),): element 0 of 2, [#] by [#] gave $, the definition gives $",
+    "padding ((1, 0),): element 0 of 2, [#] by [#] gave $, the definition gives $",
 )
 def padding_before_and_after_are_exchanged(which, a, b, geometry, *rest):
     other = replace(geometry, padding=tuple(pair[::-1] for pair in geometry.padding))
@@ -339,9 +338,8 @@ def the_kernel_is_not_turned(which, a, b, *rest):
 
 @plant(
     "convolve.weight_gradient",
-    "convolve 'weight_gradient' of binary16 by datapath 'float16' to binary16, (2, 1, 1) by (2, 2, "
-    "1), watch='counts': element 0 of 2, [#, #] by [#, #, #, #] "
-    "counted 2 subnormal, 1 inexact; the definition counts 1 subnormal, 1 inexact, 1 swamped",
+    "convolve 'weight_gradient' of binary16 by datapath 'float16' to binary16, (2, 1, 3) by (2, 2, "
+    "2): element 0 of 4, [# [6 times]] by [#, #, #, #, ... (8 in all)] gave $, the definition gives $",
     "float16",
 )
 def images_are_taken_from_the_last_on(which, a, b, *rest):
@@ -368,13 +366,7 @@ def pattern(text: str) -> str:
 
 @pytest.mark.parametrize("one", PLANTS, ids=lambda one: one.name)
 def test_a_planted_fault_is_found_and_shown_by_few_operands(one: Plant) -> None:
-    # Which of the smallest inputs is found depends on the version of Hypothesis, and on constants in loaded modules.
-    message = pattern(found(one))
-    if "function" not in one.check:  # any of the functions may show it
-        assert message.split()[0] == one.says.split()[0]
-    verbs = ("gave", "raised", "counted", "changed", "wrote", "depends")
-    assert next(verb for verb in verbs if verb in one.says) in message
-    assert message.count("#") + 4 * message.count("SUM") <= 8, message
+    assert pattern(found(one)) == one.says
 
 
 def test_the_smallest_example_is_shown() -> None:

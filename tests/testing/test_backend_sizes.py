@@ -14,8 +14,8 @@ from fp16sim.emulator.convolution_geometry import Geometry
 from fp16sim.emulator.datapath import DATAPATHS, Datapath
 from fp16sim.emulator.formats import binary16
 from fp16sim.testing import BackendCheckError, Fault, check_backend
-from fp16sim.testing.backend import datapaths, inputs, sums
-from fp16sim.testing.backend.smaller import cuts, lists, made_smaller, numbers, sizes
+from fp16sim.testing.backend import datapaths, index_sums, inputs
+from fp16sim.testing.backend.smaller import alike, cuts, integers, lists, made_smaller, numbers, sizes
 from fp16sim.testing.backend.vectors import WALKED, lengths
 
 Where = Callable[..., bool]
@@ -158,6 +158,29 @@ def test_numbers_are_made_simpler() -> None:
     assert simplest(0x7E01, lambda bits: bits > 0x7C00).bit_count() == 6
 
 
+def test_operands_that_are_alike_are_made_simpler_together() -> None:
+    def examine(given: tuple[int, ...]) -> None:
+        if given[0] == given[1] != 0x3C00:
+            raise Fault("", str(given))
+
+    start = (0x1234, 0x1234, 0x5678)
+    found = made_smaller(start, Fault("", ""), lambda _: alike(0, numbers(binary16)), examine)
+    assert found.what == "(0, 0, 22136)"
+
+
+def test_integers_are_brought_nearer_to_zero() -> None:
+    def least(start: int, bad: Callable[[int], bool]) -> int:
+        def examine(given: int) -> None:
+            if bad(given):
+                raise Fault("", str(given))
+
+        return int(made_smaller(start, Fault("", str(start)), lambda _: integers(), examine).what)
+
+    assert least(2**64 - 1, lambda n: n > 2**53 and n % 2 == 1) == 2**54 - 1
+    assert least(-(2**63), lambda n: n != 0) == 1
+    assert least(-(2**63), lambda n: n < 0) == -1
+
+
 def test_every_move_ends() -> None:
     """What always fails is cut to nothing, within the moves that are allowed, from any start."""
 
@@ -175,14 +198,14 @@ def test_every_move_ends() -> None:
 def test_the_moves_of_an_index_sum_keep_the_index_within_the_rows() -> None:
     route = datapaths.Route(binary16, DATAPATHS["float16"], binary16)
 
-    def examine(given: sums.Rows) -> None:
+    def examine(given: index_sums.Rows) -> None:
         assert len(given.named) == len(given.column)
         assert all(0 <= place < given.size for place in given.named)
         if any(given.named) and given.inner > 1:
             raise Fault("", f"{given.column} {given.named} {given.size} {given.inner}")
 
-    start = sums.Rows(route, [1, 2, 3], [0, 4, 1], 5, 17)
-    fault = made_smaller(start, Fault("", ""), sums._index_moves, examine)
+    start = index_sums.Rows(route, [1, 2, 3], [0, 4, 1], 5, 17)
+    fault = made_smaller(start, Fault("", ""), index_sums._moves, examine)
     assert fault.what == "[0] [1] 2 2"
 
 

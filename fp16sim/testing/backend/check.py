@@ -1,15 +1,16 @@
-"""A check of a backend: one method, by groups of calls, each searched for the smallest input with a fault."""
+"""A check of a backend: one method, by groups of calls, each searched for an input with a fault, which is cut."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from fp16sim.testing.backend import words
+from fp16sim.testing.backend.case import BackendCase
+from fp16sim.testing.backend.inputs import Draw
 from fp16sim.testing.backend.smaller import Move, made_smaller
-from fp16sim.testing.backend.trial import BackendCase
-from fp16sim.testing.search import quiet
 from fp16sim.testing.walk import Fault, NotApplicable
 
 __all__ = ["BackendCheck", "Group"]
@@ -23,26 +24,29 @@ class Group:
     ----------
     name : str
         Of the kind, among those of the check: a format, a datapath.
-    strategy : hypothesis strategy
+    draw : callable
+        Draws an input.
     examine : callable
-        Takes what is drawn and raises Fault.
+        Takes an input and raises Fault.
+    moves : callable
+        Gives what may make an input with a fault smaller.
     examples : float
         How many are drawn, for each that the case asks for.
     walk : callable
         Gives inputs that are examined before those drawn, such as one of each size.
-    fixed : tuple
-        What is examined too, and is no input.
-    moves : callable, optional
-        Gives what may make an input with a fault smaller. None: Hypothesis does that, to what is drawn.
     """
 
     name: str
-    strategy: Any
+    draw: Callable[[Draw], Any]
     examine: Callable[[Any], None]
+    moves: Callable[[Any], Iterable[Move]]
     examples: float = 1.0
     walk: Callable[[], Iterable[Any]] = tuple
-    fixed: tuple[Callable[[], None], ...] = ()
-    moves: Callable[[Any], Iterable[Move]] | None = None
+
+    def drawn(self, examples: int) -> Iterator[Any]:
+        """Draw inputs, the same ones at every run: as many as a case that asks for `examples` has."""
+        for number in range(max(1, round(examples * self.examples))):
+            yield self.draw(Draw(crc32(self.name.encode()) << 32 | number))
 
 
 @dataclass(frozen=True)
@@ -84,10 +88,9 @@ class BackendCheck:
         broken: list[str] = []
         groups = list(self.groups(case))
         for group in groups:
-            examples = max(1, round(case.examples * group.examples))
-            found = _search(case, group, examples)
+            found = _search(case, group)
             if found is not None:
-                first = first or _smallest(case, group, examples, found)
+                first = first or _smallest(case, group, found)
                 broken.append(group.name)
         if first is not None:
             also = f"; also for {words.listed(broken[1:])}" if broken[1:] else ""
@@ -100,60 +103,37 @@ class BackendCheck:
 
 
 class _Found(NamedTuple):
-    """An input and its fault; None for the input if it is none that could be made smaller."""
+    """An input and its fault."""
 
     drawn: Any
     fault: Fault
 
 
-def _smallest(case: BackendCase, group: Group, examples: int, found: _Found) -> Fault:
+def _search(case: BackendCase, group: Group) -> _Found | None:
+    """Walk through inputs and draw others, up to the first that has a fault."""
+    with case.quickly():
+        for walked in group.walk():
+            if found := _examined(group, walked):
+                return found
+    for drawn in group.drawn(case.examples):
+        if found := _examined(group, drawn):
+            return found
+    return None
+
+
+def _examined(group: Group, drawn: Any) -> _Found | None:
+    try:
+        group.examine(drawn)
+    except Fault as fault:
+        return _Found(drawn, fault)
+    return None
+
+
+def _smallest(case: BackendCase, group: Group, found: _Found) -> Fault:
     """Look for the smallest input: one with wrong results if there is one, or else with wrong flags or counts."""
     for quick in (True, False):
         with case.quickly(quick):
-            again = _again(group, found) or _search(case, group, examples, shrink=group.moves is None)
-            if again is not None and group.moves is not None and again.drawn is not None:
-                return made_smaller(again.drawn, again.fault, group.moves, group.examine)
+            again = _examined(group, found.drawn) or _search(case, group)
             if again is not None:
-                return again.fault
+                return made_smaller(again.drawn, again.fault, group.moves, group.examine)
     return Fault("", f"{found.fault.what}; but not every time")
-
-
-def _again(group: Group, found: _Found) -> _Found | None:
-    """Examine an input a second time, if it is one that can be made smaller."""
-    if group.moves is None or found.drawn is None:
-        return None
-    try:
-        group.examine(found.drawn)
-    except Fault as fault:
-        return _Found(found.drawn, fault)
-    return None
-
-
-def _search(case: BackendCase, group: Group, examples: int, shrink: bool = False) -> _Found | None:
-    """Walk through inputs and draw others, the same ones at every run, up to the first that has a fault."""
-    from hypothesis import errors, given
-
-    found: list[_Found] = []
-
-    def remembered(drawn: Any) -> None:
-        try:
-            group.examine(drawn)
-        except Fault as fault:
-            found.append(_Found(drawn, fault))
-            raise
-
-    try:
-        with case.quickly():
-            for walked in group.walk():
-                remembered(walked)
-        decorated: Any = given(group.strategy)
-        quiet(examples, shrink)(decorated(remembered))()
-        for examine in group.fixed:
-            examine()
-    except Fault as fault:
-        drawn = found[-1].drawn if found else None
-        return _Found(drawn, fault)
-    except errors.Flaky:
-        last = found[-1]
-        return _Found(last.drawn, Fault("", f"{last.fault.what}; but not every time"))
-    return None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from math import prod
@@ -12,9 +12,11 @@ import numpy as np
 
 from fp16sim.emulator.convolution_geometry import Geometry
 from fp16sim.testing.backend import inputs, smaller, words
+from fp16sim.testing.backend.calls import Call, Seen
+from fp16sim.testing.backend.case import DEFINITION, BackendCase
 from fp16sim.testing.backend.check import BackendCheck, Group
 from fp16sim.testing.backend.datapaths import Drawing, Route, route_moves, routes
-from fp16sim.testing.backend.trial import DEFINITION, BackendCase, Call, Seen, tried
+from fp16sim.testing.backend.trial import tried
 
 __all__ = ["CHECKS", "KINDS"]
 
@@ -40,6 +42,16 @@ class Convolution(NamedTuple):
             "output": (self.images, each[1], *self.geometry.output),
         }
 
+    def products(self, which: str) -> int:
+        """Count those that the definition makes."""
+        shapes = {name: prod(shape) for name, shape in self.shapes().items()}
+        each = {
+            "forward": shapes["weight"] // self.shapes()["weight"][0],
+            "input_gradient": self.channels[1] * prod(self.geometry.kernel),
+            "weight_gradient": self.images * prod(self.geometry.output),
+        }
+        return shapes[_TAKES[which][2]] * each[which]
+
 
 _TAKES = {
     "forward": ("input", "weight", "output"),
@@ -49,9 +61,19 @@ _TAKES = {
 """Both operands, and the result."""
 
 
-def _convolution(route_of: Drawing, draw: inputs.Draw) -> Convolution:
+_CHEAPER: tuple[Callable[[Convolution], Convolution], ...] = (
+    lambda drawn: drawn._replace(images=1),
+    lambda drawn: drawn._replace(channels=(1, drawn.channels[1])),
+    lambda drawn: drawn._replace(geometry=replace(drawn.geometry, groups=1)),
+    lambda drawn: drawn._replace(geometry=_without_axis(0, drawn.geometry) or drawn.geometry),
+    lambda drawn: drawn._replace(channels=(1, 1)),
+)
+"""What a drawn convolution does without where the definition would take long."""
+
+
+def _convolution(which: str, route_of: Drawing, draw: inputs.Draw) -> Convolution:
     def one_of(*choices: Any) -> Any:
-        return draw(inputs.chosen(choices))
+        return draw(choices)
 
     route, dimensions = route_of(draw), one_of(1, 2, 2, 3)
     axes = range(dimensions)
@@ -71,13 +93,15 @@ def _convolution(route_of: Drawing, draw: inputs.Draw) -> Convolution:
     numbers = tuple(
         [draw(inputs.styled(route.fmt, style)) for _ in range(one_of(1, 3, 8))] for style in styles
     )
-    return Convolution(route, geometry, one_of(1, 2), (one_of(1, 2, 3), one_of(1, 2)), numbers)  # type: ignore[arg-type]
+    drawn = Convolution(route, geometry, one_of(1, 2), (one_of(1, 2, 3), one_of(1, 2)), numbers)  # type: ignore[arg-type]
+    for less in _CHEAPER:
+        drawn = less(drawn) if drawn.products(which) > _MOST_PRODUCTS else drawn
+    return drawn
 
 
 def _groups(which: str, case: BackendCase) -> Iterator[Group]:
     for name, route_of, _ in routes(case):
-        strategy = inputs.composed(partial(_convolution, route_of))
-        yield Group(name, strategy, partial(_convolved, case, which), moves=_moves)
+        yield Group(name, partial(_convolution, which, route_of), partial(_convolved, case, which), _moves)
 
 
 def _moves(drawn: Convolution) -> Iterator[smaller.Move]:
@@ -96,8 +120,7 @@ def _moves(drawn: Convolution) -> Iterator[smaller.Move]:
             yield from smaller.in_field("geometry", smaller.in_field(field, smaller.at(axis, one)))
     yield from smaller.in_field("route", route_moves(drawn.route))
     for place, numbers in enumerate(drawn.numbers):
-        pieces = [partial(_fewer, piece) for piece in smaller.cuts(len(numbers))]
-        moves: list[smaller.Move] = [*pieces, *smaller.lists(drawn.route.fmt, len(numbers))]
+        moves = [*smaller.fewer(len(numbers)), *smaller.lists(drawn.route.fmt, len(numbers))]
         yield from smaller.in_field("numbers", smaller.at(place, moves))
 
 
@@ -114,19 +137,9 @@ def _less_padding(pads: tuple[int, int], given: tuple[int, int]) -> tuple[int, i
     return pads if sum(pads) < sum(given) else None
 
 
-def _fewer(piece: tuple[int, int], numbers: list[int]) -> list[int] | None:
-    start, end = piece
-    left = [*numbers[:start], *numbers[end:]]
-    return left if left and start < len(numbers) else None
-
-
 def _convolved(case: BackendCase, which: str, drawn: Convolution) -> None:
     (fmt, path, out_format), geometry = drawn.route, drawn.geometry
     shapes = drawn.shapes()
-    if prod(shapes["output"]) * prod(shapes["weight"][1:]) > _MOST_PRODUCTS:
-        geometry = Geometry(geometry.size, geometry.kernel, (3,) * len(geometry.size), *_rest(geometry))
-        drawn = drawn._replace(geometry=geometry, images=1, channels=(1, 1))
-        shapes = drawn.shapes()
     first, second, result = (shapes[name] for name in _TAKES[which])
     a, b = (
         np.array([numbers[place] for place in _spread(prod(shape), len(numbers))], fmt.uint).reshape(shape)
@@ -157,10 +170,6 @@ def _steps(geometry: Geometry) -> str:
     usual = {"stride": ones, "dilation": ones, "padding": none, "groups": 1}
     given = {name: getattr(geometry, name) for name in usual}
     return "".join(f", {name} {value}" for name, value in given.items() if value != usual[name])
-
-
-def _rest(geometry: Geometry) -> tuple[Any, ...]:
-    return geometry.dilation, geometry.padding, geometry.groups
 
 
 def _spread(size: int, few: int) -> list[int]:

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from fp16sim.emulator.datapath import DATAPATHS, Datapath
 from fp16sim.emulator.formats import Format, bfloat16, binary16, binary32, binary64
 from fp16sim.testing.backend import words
-from fp16sim.testing.backend.inputs import Draw, chosen
+from fp16sim.testing.backend.case import BackendCase
+from fp16sim.testing.backend.inputs import Draw
 from fp16sim.testing.backend.smaller import Move, in_field, sizes, to
-from fp16sim.testing.backend.trial import BackendCase
 
 __all__ = ["Drawing", "Route", "drawn", "route_moves", "routes"]
 
@@ -52,12 +52,12 @@ def routes(case: BackendCase) -> Iterator[tuple[str, Drawing, Route]]:
 
 
 def _to_a_result(fmt: Format, path: Datapath, draw: Draw) -> Route:
-    return Route(fmt, path, draw(chosen(_results(path, fmt))))
+    return Route(fmt, path, draw(_results(path, fmt)))
 
 
 def drawn(fmt: Format, draw: Draw) -> Route:
     """Draw routes of operands of a format by datapaths that have no name."""
-    path = _core(fmt, draw) if draw(chosen((False, True))) else draw(chosen(_plain(fmt)))
+    path = _core(fmt, draw) if draw((False, True)) else draw(_plain(fmt))
     return _to_a_result(fmt, path, draw)
 
 
@@ -101,7 +101,7 @@ def _plain(fmt: Format) -> tuple[Datapath, ...]:
 
 
 def _core(fmt: Format, draw: Draw) -> Datapath:
-    accumulator: Format = draw(chosen(_accumulators(fmt)))
+    accumulator: Format = draw(_accumulators(fmt))
     emin = accumulator.emin
     choices: dict[str, tuple[Any, ...]] = {
         "block": (4, 1, 2, 8, 16, 3),
@@ -112,7 +112,7 @@ def _core(fmt: Format, draw: Draw) -> Datapath:
         "normalized_accumulator": (False, True),
         "nan_bits": (None, accumulator.nan_bits),
     }
-    fields = {name: draw(chosen(some)) for name, some in choices.items()}
+    fields = {name: draw(some) for name, some in choices.items()}
     return Datapath(_DRAWN, accumulator, inputs=(fmt,), **fields)
 
 

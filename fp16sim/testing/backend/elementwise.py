@@ -1,13 +1,12 @@
-"""Checks of what works on each element by itself: operations, functions, conversions, rectifiers."""
+"""Checks of what rounds each element by itself: operations, functions, conversions."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import partial, wraps
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from fp16sim.emulator.backends.base import count_flags
 from fp16sim.emulator.elementwise import ARITY
@@ -15,13 +14,15 @@ from fp16sim.emulator.formats import Format, binary16, binary64
 from fp16sim.emulator.one_argument import FUNCTIONS
 from fp16sim.emulator.programs import OPERATIONS as IN_BINARY64
 from fp16sim.emulator.rounding import MODES, Rounding
-from fp16sim.testing.backend import inputs, words
+from fp16sim.testing.backend import inputs, smaller, words
+from fp16sim.testing.backend.calls import Array, Call, Seen
+from fp16sim.testing.backend.case import DEFINITION, BackendCase
 from fp16sim.testing.backend.check import BackendCheck, Group
-from fp16sim.testing.backend.trial import DEFINITION, BackendCase, Call, ElementFault, Seen, tried
+from fp16sim.testing.backend.smaller import Move
+from fp16sim.testing.backend.trial import tried
 
 __all__ = ["CHECKS"]
 
-Array = npt.NDArray[Any]
 _RULES: tuple[tuple[tuple[str, Any], ...], ...] = (
     (),
     (("tininess", "before"),),
@@ -36,6 +37,7 @@ _SIGNS = {"add": "+", "subtract": "-", "multiply": "*", "divide": "/"}
 _LANES = 12
 _LENGTHS = (0, 0, 0, 17, 131)
 """How many elements the lanes drawn are repeated to; 0: as many as there are."""
+_FIRSTS = range(len(MODES))
 
 
 class Lanes(NamedTuple):
@@ -80,41 +82,30 @@ class Lanes(NamedTuple):
         return self.some[index % len(self.some)][0]
 
 
+Operands = Callable[[inputs.Draw], tuple[int, ...]]
+"""Draws those of one element."""
+
+
 def lanes(
-    operands: Callable[[inputs.Draw], tuple[int, ...]],
-    most: int = _LANES,
-    firsts: tuple[int, ...] = tuple(range(len(MODES))),
-) -> Any:
-    """Draw operands of a few elements."""
-    sizes = inputs.chosen((1, most, 2, 7, 2 * most))
-    rules, lengths, first = map(inputs.chosen, (tuple(range(len(_RULES))), _LENGTHS, firsts))
-
-    def build(draw: inputs.Draw) -> Lanes:
-        some = [(operands(draw), draw(inputs.words_drawn())) for _ in range(draw(sizes))]
-        return Lanes(some, draw(rules), draw(inputs.keys()), draw(lengths), draw(first))
-
-    return inputs.composed(build)
+    operands: Operands, draw: inputs.Draw, most: int = _LANES, firsts: Sequence[int] = _FIRSTS
+) -> Lanes:
+    """Draw a few elements."""
+    size = draw((1, most, 2, 7, 2 * most))
+    some = [(operands(draw), draw(inputs.random_words())) for _ in range(size)]
+    return Lanes(some, draw(range(len(_RULES))), draw(inputs.KEYS), draw(_LENGTHS), draw(firsts))
 
 
-def alone(strategy: Any) -> Callable[[inputs.Draw], tuple[int, ...]]:
-    """Give operations of one operand theirs."""
-    return lambda draw: (draw(strategy),)
-
-
-def by_itself(examine: Callable[..., None]) -> Callable[..., None]:
-    """Show an element that fails without the others if it does so too."""
-
-    @wraps(examine)
-    def examined(*arguments: Any) -> None:
-        *others, drawn = arguments
-        try:
-            examine(*others, drawn)
-        except ElementFault as fault:
-            if len(drawn.some) > 1:
-                examine(*others, drawn._replace(some=[drawn.some[fault.index % len(drawn.some)]], length=0))
-            raise
-
-    return examined
+def moves(of_operands: Sequence[Sequence[Move]], drawn: Lanes) -> Iterator[Move]:
+    """Give moves to fewer elements, to the plain rule, and of each operand those given."""
+    yield from smaller.in_field("some", smaller.fewer(len(drawn.some)))
+    yield smaller.to_none("key")
+    for field in ("length", "rule", "first"):
+        yield from smaller.in_field(field, smaller.sizes(0))
+    for lane in range(len(drawn.some)):
+        for place, some in enumerate(of_operands):
+            each = (*smaller.alike(place, some), *smaller.at(place, some))
+            yield from smaller.in_field("some", smaller.at(lane, smaller.at(0, each)))
+        yield from smaller.in_field("some", smaller.at(lane, smaller.at(1, smaller.integers())))
 
 
 class Task(NamedTuple):
@@ -165,21 +156,16 @@ def _in_mode(case: BackendCase, drawn: Lanes, task: Task, rule: Rounding) -> Non
     outcome = getattr(DEFINITION, task.method)(*task.arguments(some, rule, draws), "flags")
     bits, flags = (np.resize(part, size) for part in (outcome.bits, outcome.flags))
 
-    def part(some: slice) -> tuple[tuple[Any, ...], Seen]:
-        counts = (("", count_flags(flags[some])),)
-        return task.arguments(some, rule, draws), Seen((bits[some],), flags[some], counts)
-
-    arguments, expected = part(slice(0, size))
     cuts = () if keyed or size < 2 else (slice(0, size // 3), slice(size // 3, size))
     call = Call(
         task.method,
         f"{task.where}, {words.rule_text(rule)}",
-        arguments,
-        expected,
+        task.arguments(slice(0, size), rule, draws),
+        Seen((bits,), flags, (("", count_flags(flags)),)),
         lambda _, index: _with_bits(task.written(index), draws, index),
         task.result,
         into=True,
-        parts=tuple(map(part, cuts)),
+        parts=tuple((task.arguments(some, rule, draws), bits[some]) for some in cuts),
     )
     tried(case, call)
 
@@ -196,8 +182,14 @@ def _operation_groups(operation: str, case: BackendCase) -> Iterator[Group]:
     for fmt in case.formats:
         if fmt == binary64 and operation not in IN_BINARY64:
             continue
+        # The second operand of ldexp is an integer.
+        of_operands = [smaller.numbers(fmt)] * _ARITY[operation]
+        of_operands[1:] = [smaller.integers()] if operation == "ldexp" else of_operands[1:]
         yield Group(
-            fmt.name, lanes(partial(_operands, operation, fmt)), partial(_operation, case, operation, fmt)
+            fmt.name,
+            partial(lanes, partial(_operands, operation, fmt)),
+            partial(_operation, case, operation, fmt),
+            partial(moves, of_operands),
         )
 
 
@@ -207,12 +199,11 @@ def _operands(operation: str, fmt: Format, draw: inputs.Draw) -> tuple[int, ...]
     if operation == "ldexp":
         span = fmt.emax - fmt.emin + fmt.precision
         # Callers limit the powers to +-2000, beyond which nothing changes.
-        return first, draw(inputs.chosen((0, 1, -1, *range(-span - 2, span + 3, 3), 2000, -2000)))
+        return first, draw((0, 1, -1, *range(-span - 2, span + 3, 3), 2000, -2000))
     others = range(_ARITY[operation] - 1)
     return first, *(inputs.resolved(first, draw(inputs.partners(fmt)), fmt) for _ in others)
 
 
-@by_itself
 def _operation(case: BackendCase, operation: str, fmt: Format, drawn: Lanes) -> None:
     dtypes: list[Any] = [fmt.uint] * _ARITY[operation]
     if operation == "ldexp":
@@ -232,16 +223,20 @@ def _operation(case: BackendCase, operation: str, fmt: Format, drawn: Lanes) -> 
     examined(case, drawn, task, MODES)
 
 
+def _one_of(table: Sequence[int]) -> Operands:
+    """Draw operands of what has one."""
+    return lambda draw: (draw(table),)
+
+
 def _function_groups(case: BackendCase) -> Iterator[Group]:
     if binary16 not in case.formats:
         return
     firsts = (*range(len(MODES)), len(MODES) - 1, len(MODES) - 1)  # the last is stochastic: a rule of its own
     for name in FUNCTIONS:
-        few = lanes(alone(inputs.encodings(binary16)), 6, firsts)
-        yield Group(name, few, partial(_function, case, name))
+        draw = partial(lanes, _one_of(inputs.encodings(binary16)), most=6, firsts=firsts)
+        yield Group(name, draw, partial(_function, case, name), partial(moves, [smaller.numbers(binary16)]))
 
 
-@by_itself
 def _function(case: BackendCase, name: str, drawn: Lanes) -> None:
     if drawn.key is not None:  # the definition computes each element: no more than these
         drawn = drawn._replace(length=0)
@@ -260,12 +255,12 @@ def _conversion_groups(case: BackendCase) -> Iterator[Group]:
         for target in case.formats:
             if source == target == binary64:
                 continue
-            strategy = lanes(alone(inputs.sources(source, target)), 16)
+            draw = partial(lanes, _one_of(inputs.sources(source, target)), most=16)
             examine = partial(_conversion, case, source, target)
-            yield Group(f"{source.name} to {target.name}", strategy, examine, 0.5)
+            simpler = partial(moves, [smaller.numbers(source)])
+            yield Group(f"{source.name} to {target.name}", draw, examine, simpler, 0.5)
 
 
-@by_itself
 def _conversion(case: BackendCase, source: Format, target: Format, drawn: Lanes) -> None:
     def written(index: int) -> str:
         return words.number(drawn.operands(index)[0], source)
@@ -281,11 +276,11 @@ def _integer_groups(case: BackendCase) -> Iterator[Group]:
         if target == binary64:
             continue
         for dtype in (np.dtype(np.int64), np.dtype(np.uint64)):
-            strategy = lanes(alone(inputs.integers(dtype == np.uint64)))
-            yield Group(f"{dtype} to {target.name}", strategy, partial(_integers, case, dtype, target))
+            draw = partial(lanes, _one_of(inputs.integers(dtype == np.uint64)))
+            examine = partial(_integers, case, dtype, target)
+            yield Group(f"{dtype} to {target.name}", draw, examine, partial(moves, [smaller.integers()]))
 
 
-@by_itself
 def _integers(case: BackendCase, dtype: np.dtype[Any], target: Format, drawn: Lanes) -> None:
     def written(index: int) -> str:
         return str(drawn.operands(index)[0])

@@ -1,14 +1,15 @@
 """Encodings that backends get wrong: signed zeros, subnormals, ties, cancellation, swamping, infinities, NaN.
 
-An encoding is drawn from a table of its format that begins with the simplest numbers, so that what Hypothesis shrinks
-ends there. Tables are made by a fixed hash: every run on every machine draws the same.
+Inputs are drawn from tables of them. Tables are made by a fixed hash, and draws by a fixed sequence: every run on
+every machine has the same inputs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any
+from random import Random
+from typing import TypeVar
 
 import numpy as np
 
@@ -16,71 +17,56 @@ from fp16sim.emulator.formats import Format
 from fp16sim.emulator.random_bits import key_of, random_bits
 
 __all__ = [
+    "KEYS",
     "STYLES",
     "Draw",
-    "chosen",
-    "composed",
+    "Partner",
+    "different",
     "encodings",
     "far",
     "integers",
-    "keys",
     "one",
     "partners",
+    "random_words",
     "resolved",
     "simple",
     "sources",
     "styled",
-    "table",
 ]
+
+T = TypeVar("T")
 
 STYLES = ("moderate", "cancelling", "swamping", "edges", "zeros")
 """Kinds of vectors: few bits near one; few magnitudes; far exponents, all finite; anything; signed zeros."""
 
+KEYS = (None, None, 0, key_of(7, 3), 2**64 - 1)
+"""Keys of stochastic rounding; None where each element has bits of its own."""
+
 Partner = int | Callable[[int, Format], int]
 _RANDOM = 250
 
-Draw = Callable[[Any], Any]
-"""Draws from a strategy of Hypothesis."""
 
+class Draw:
+    """Draws from tables, each entry as often: the same for the same number.
 
-def composed(build: Callable[[Draw], Any]) -> Any:
-    """Make a strategy of what a function draws: one for a whole search, as to make one takes long."""
-    from hypothesis import strategies as st
+    >>> draw = Draw(3)
+    >>> [draw("abc") for _ in range(5)]
+    ['a', 'b', 'b', 'b', 'b']
+    """
 
-    def drawn(draw: Draw) -> Any:
-        return build(draw)
+    def __init__(self, number: int) -> None:
+        self._uniform = Random(number).random  # the one method that gives the same in every version of Python
 
-    return st.composite(drawn)()
-
-
-def chosen(choices: tuple[Any, ...]) -> Any:
-    """Draw one of some; what is shrunk ends at the first."""
-    return _sampled(choices, tuple(map(type, choices)))  # by their types too: False equals 0
-
-
-@cache
-def _sampled(choices: tuple[Any, ...], _: tuple[type, ...]) -> Any:
-    from hypothesis import strategies as st
-
-    return st.sampled_from(choices)
+    def __call__(self, table: Sequence[T]) -> T:
+        """Draw an entry."""
+        return table[int(self._uniform() * len(table))]
 
 
 @cache
-def encodings(fmt: Format) -> Any:
-    """Draw one encoding: of an edge, a subnormal, a number near one or with few bits, or any."""
-    from hypothesis import strategies as st
-
-    return st.sampled_from(_table(fmt))
-
-
-@cache
-def partners(fmt: Format) -> Any:
-    """Draw a second operand: an encoding, or a rule that makes one of the first, see `resolved`."""
-    from hypothesis import strategies as st
-
-    table = _table(fmt)
-    rules: list[Partner] = [*_RELATIONS] * (len(table) // len(_RELATIONS))
-    return st.sampled_from([*table, *rules])
+def partners(fmt: Format) -> list[Partner]:
+    """List second operands: encodings, and as often rules that make one of the first, see `resolved`."""
+    table = encodings(fmt)
+    return [*table, *[*_RELATIONS] * (len(table) // len(_RELATIONS))]
 
 
 def resolved(first: int, partner: Partner, fmt: Format) -> int:
@@ -89,59 +75,31 @@ def resolved(first: int, partner: Partner, fmt: Format) -> int:
 
 
 @cache
-def styled(fmt: Format, style: str) -> Any:
-    """Draw an encoding of a vector of one of `STYLES`."""
-    from hypothesis import strategies as st
-
-    return st.sampled_from(_style(fmt, style))
-
-
-@cache
-def sources(source: Format, target: Format) -> Any:
-    """Draw what to convert: encodings of the source, half of them values of the target, ties, and what lies beside."""
-    from hypothesis import strategies as st
-
-    return st.sampled_from(_around(source, target))
-
-
-@cache
-def integers(unsigned: bool) -> Any:
-    """Draw 64-bit integers: small, around powers of two, at the ends, any."""
-    from hypothesis import strategies as st
-
+def integers(unsigned: bool) -> list[int]:
+    """List 64-bit integers: small, around powers of two, at the ends, any."""
     table = list(range(10))
     for power in (3, 4, 5, 8, 9, 11, 12, 16, 24, 25, 31, 32, 53, 62, 63):
         table += [(1 << power) + near for near in (-2, -1, 0, 1, 2, 3)]
-        table += (
-            [(3 << power) - 1, (3 << power) + 1] if power < 62 else []
-        )  # not far from ties of wide formats
+        if power < 62:  # not far from ties of wide formats
+            table += [(3 << power) - 1, (3 << power) + 1]
     table += [65503, 65504, 65519, 65520, 65521, 65536]
     table += [_hash(1, i) << 32 >> (i % 64) for i in range(100)]
     low, high = (0, 2**64 - 1) if unsigned else (-(2**63), 2**63 - 1)
     if not unsigned:
         table = [sign * n for n in table for sign in (1, -1)] + [low]
-    return st.sampled_from([n for n in dict.fromkeys([*table, high, high - 1]) if low <= n <= high])
-
-
-def keys() -> Any:
-    """Draw the key of stochastic rounding; None where each element has bits of its own."""
-    return chosen((None, None, 0, key_of(7, 3), 2**64 - 1))
-
-
-def words_drawn() -> Any:
-    """Draw the 32 bits of one element."""
-    return chosen(_bits())
+    return [n for n in dict.fromkeys([*table, high, high - 1]) if low <= n <= high]
 
 
 @cache
-def _bits() -> tuple[int, ...]:
+def random_words() -> tuple[int, ...]:
+    """List 32-bit words that decide which way an element is rounded."""
     near_half = (2**31 + n for n in (-1, 0, 1))
     return (0, 2**32 - 1, *near_half, 2**30, 3 << 30, 1, *(_hash(2, i) for i in range(12)))
 
 
 @cache
-def _table(fmt: Format) -> list[int]:
-    """List the encodings to draw, the simplest first; with either sign."""
+def encodings(fmt: Format) -> list[int]:
+    """List encodings: edges, several times; subnormals, numbers near one or with few bits, any; with either sign."""
     one, step, mask = fmt.bias << fmt.fraction_bits, 1 << fmt.fraction_bits, fmt.sign_bit - 1
     edges = [0, one, 1, 2, 3, one + step, one + 1, one - 1, one + 2, one + 3, step, step - 1, step + 1]
     edges += [one + step // 2, one - step, step // 2, fmt.max_bits, fmt.max_bits - 1, fmt.max_bits - step]
@@ -173,10 +131,11 @@ def _table(fmt: Format) -> list[int]:
 
 
 @cache
-def _style(fmt: Format, style: str) -> list[int]:
+def styled(fmt: Format, style: str) -> list[int]:
+    """List the encodings of a vector of one of `STYLES`."""
     one, step, sign = fmt.bias << fmt.fraction_bits, 1 << fmt.fraction_bits, fmt.sign_bit
     if style == "edges":
-        return _table(fmt)
+        return encodings(fmt)
     if style == "zeros":
         return [*(0, sign) * 5, one | sign]
     if style == "moderate":
@@ -194,13 +153,13 @@ def _style(fmt: Format, style: str) -> list[int]:
 
 
 @cache
-def _around(source: Format, target: Format) -> list[int]:
-    """List encodings of the source at and beside values of the target and the ties between them."""
+def sources(source: Format, target: Format) -> list[int]:
+    """List encodings of the source: half of them at and beside values of the target and the ties between them."""
     if target.precision > 24:  # it holds all values of the others
-        return _table(source)
-    found: list[int] = list(_table(source)[:40])
+        return encodings(source)
+    found: list[int] = list(encodings(source)[:40])
     with np.errstate(all="ignore"):
-        ends = np.array([n for n in _table(target) if n & (target.sign_bit - 1) < target.max_bits])
+        ends = np.array([n for n in encodings(target) if n & (target.sign_bit - 1) < target.max_bits])
         low, high = target.decode(ends), target.decode(ends + 1)
         ties = np.append(low + (high - low) / 2, [target.max_finite * s for s in (1.0, -1.0)])
         edge = np.ldexp(1.0, target.emax + 1) - target.max_finite
@@ -215,7 +174,7 @@ def _around(source: Format, target: Format) -> list[int]:
         held &= (np.abs(values) >= source.min_normal) | (values == 0)
     for bits in source.encode(values[held]).tolist():
         found += [bits + near for near in (0, 1, -1) if 0 <= bits + near < 2 * source.sign_bit]
-    return list(dict.fromkeys([*found, *_table(source)]))
+    return list(dict.fromkeys([*found, *encodings(source)]))
 
 
 def _half_ulp(first: int, fmt: Format) -> int:
@@ -244,9 +203,9 @@ def _hash(stream: int, index: int) -> int:
     return random_bits(key_of(stream), index)
 
 
-def table(fmt: Format) -> list[int]:
-    """List the encodings that `encodings` draws, each once."""
-    return list(dict.fromkeys(_table(fmt)))
+def different(fmt: Format) -> list[int]:
+    """List the entries of `encodings`, each once."""
+    return list(dict.fromkeys(encodings(fmt)))
 
 
 def one(fmt: Format) -> int:
@@ -265,5 +224,5 @@ def far(fmt: Format, index: int) -> int:
 
 
 def _picked(fmt: Format, style: str, index: int) -> int:
-    table = _style(fmt, style)
+    table = styled(fmt, style)
     return table[_hash(7, index) % len(table)]

@@ -11,9 +11,11 @@ import numpy.typing as npt
 
 from fp16sim.emulator.backends.base import Outcome
 from fp16sim.testing.backend import inputs, smaller, words
+from fp16sim.testing.backend.calls import Call, Seen
+from fp16sim.testing.backend.case import DEFINITION, BackendCase
 from fp16sim.testing.backend.check import BackendCheck, Group
 from fp16sim.testing.backend.datapaths import Drawing, Route, route_moves, routes
-from fp16sim.testing.backend.trial import DEFINITION, BackendCase, Call, Seen, tried
+from fp16sim.testing.backend.trial import tried
 from fp16sim.testing.backend.vectors import (
     LAYOUTS,
     LENGTHS,
@@ -22,6 +24,7 @@ from fp16sim.testing.backend.vectors import (
     element_moves,
     laid,
     lengths,
+    limited,
     regular,
     side_moves,
     vectors,
@@ -34,6 +37,8 @@ Array = npt.NDArray[Any]
 _LARGE = (65, 67, 19)
 _SIDES = (3, 37)
 """Of a product whose number of terms is walked through: vectors of 4 to 32 columns, and a rest of 1 or 5."""
+_MOST_PRODUCTS = 3000
+"""Of one that is drawn."""
 _TERMS = 2
 """Of one whose sides are walked through."""
 
@@ -50,22 +55,22 @@ class Matrices(NamedTuple):
 
 
 def _matrices(route_of: Drawing, draw: inputs.Draw) -> Matrices:
-    route, terms = route_of(draw), draw(inputs.chosen(LENGTHS))
-    start, style = None, draw(inputs.chosen(("", "edges", "zeros")))
+    route, terms = route_of(draw), draw(LENGTHS)
+    start, style = None, draw(("", "edges", "zeros"))
     if style:
         start = [draw(inputs.styled(route.path.start_format, style)) for _ in range(2)]
     # A start of -0 shows in the result only if all products are -0 too.
     left = vectors(draw, route.fmt, terms, ("zeros",) if style == "zeros" else inputs.STYLES)
     right = vectors(draw, route.fmt, terms)
-    layouts = draw(inputs.chosen(LAYOUTS)), draw(inputs.chosen(LAYOUTS))
-    return Matrices(route, left, right, start, draw(inputs.chosen((1, 2, 3, 0))), layouts)
+    right = right._replace(places=limited(right.places, left.terms, _MOST_PRODUCTS))
+    batch = limited(draw((1, 2, 3, 0)), left.terms * right.places, _MOST_PRODUCTS)
+    return Matrices(route, left, right, start, batch, (draw(LAYOUTS), draw(LAYOUTS)))
 
 
 def _groups(case: BackendCase) -> Iterator[Group]:
     for name, route_of, simplest in routes(case):
-        strategy = inputs.composed(partial(_matrices, route_of))
         walk = tuple if case.is_plain("matmul") else partial(_walk, simplest)
-        yield Group(name, strategy, partial(_product, case), walk=walk, moves=_moves)
+        yield Group(name, partial(_matrices, route_of), partial(_product, case), _moves, walk=walk)
 
 
 def _walk(route: Route) -> Iterator[Matrices]:
@@ -96,7 +101,7 @@ def _moves(drawn: Matrices) -> Iterator[smaller.Move]:
     yield from smaller.in_field("batch", smaller.sizes(1))
     for place in range(2):
         yield from smaller.in_field("layouts", smaller.at(place, [smaller.to("contiguous")]))
-    yield lambda given: None if given.start is None else given._replace(start=None)
+    yield smaller.to_none("start")
     for side in ("left", "right"):
         yield from smaller.in_field(side, side_moves(getattr(drawn, side)))
     for piece in smaller.cuts(len(drawn.left.rows[0])):
@@ -170,7 +175,7 @@ def _product(case: BackendCase, drawn: Matrices) -> None:
         parts=tuple(
             (
                 (left[:, half], right, None if c is None else c[:, half], fmt, path, out_format),
-                Seen((due[:, half],)),
+                due[:, half],
             )
             for half in halves
         )

@@ -1,19 +1,22 @@
-"""Checks of programs, of rules that a backend may tabulate, and of functions of float32 and float64 values."""
+"""Checks of programs: several operations in one pass."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from fp16sim.emulator.float32_functions import FLOAT32_FUNCTIONS
-from fp16sim.emulator.formats import Format, bfloat16, binary16, binary32, binary64
+from fp16sim.emulator.formats import Format
 from fp16sim.emulator.programs import OPERATIONS, Program
-from fp16sim.testing.backend import inputs, words
+from fp16sim.testing.backend import inputs, smaller, words
+from fp16sim.testing.backend.calls import Call, seen_of
+from fp16sim.testing.backend.case import DEFINITION, BackendCase
 from fp16sim.testing.backend.check import BackendCheck, Group
-from fp16sim.testing.backend.trial import DEFINITION, BackendCase, Call, Seen, seen_of, tried
+from fp16sim.testing.backend.smaller import Move
+from fp16sim.testing.backend.trial import tried
 
 __all__ = ["CHECKS"]
 
@@ -33,7 +36,7 @@ class Performed(NamedTuple):
 
 def _program(fmt: Format, draw: inputs.Draw) -> Performed:
     def one_of(*choices: Any) -> Any:
-        return draw(inputs.chosen(choices))
+        return draw(choices)
 
     operands, constants = one_of(1, 2, 3, 4, 6), one_of(0, 1, 2)
     steps: list[tuple[str, int, int]] = []
@@ -52,7 +55,78 @@ def _program(fmt: Format, draw: inputs.Draw) -> Performed:
 
 def _program_groups(case: BackendCase) -> Iterator[Group]:
     for fmt in case.formats:
-        yield Group(fmt.name, inputs.composed(partial(_program, fmt)), partial(_performed, case, fmt), 10)
+        yield Group(
+            fmt.name, partial(_program, fmt), partial(_performed, case, fmt), partial(_moves, fmt), 10
+        )
+
+
+def _moves(fmt: Format, drawn: Performed) -> Iterator[Move]:
+    results = drawn.program.results
+    yield from (partial(_to_one_result, result) for result in results if len(results) > 1)
+    yield from (partial(_without_step, step) for step in reversed(range(len(drawn.program.steps))))
+    yield from (partial(_without_operand, place) for place in reversed(range(len(drawn.operands))))
+    yield from (partial(_without_constant, place) for place in reversed(range(len(drawn.constants))))
+    yield from (partial(_of_size, move) for move in smaller.sizes(1))
+    for place, numbers in enumerate(drawn.operands):
+        for pattern in ((1, drawn.size), (1, 1)):
+            yield from smaller.in_field("patterns", smaller.at(place, [smaller.to(pattern)]))
+        simpler = [*smaller.fewer(len(numbers)), *smaller.lists(fmt, len(numbers))]
+        yield from smaller.in_field("operands", smaller.at(place, simpler))
+    yield from smaller.in_field("constants", smaller.lists(fmt, len(drawn.constants)))
+
+
+def _to_one_result(result: int, drawn: Performed) -> Performed | None:
+    program = drawn.program
+    if result not in program.results or len(program.results) == 1:
+        return None
+    return drawn._replace(program=replace(program, results=(result,)))
+
+
+def _without_step(step: int, drawn: Performed) -> Performed | None:
+    """Leave out a step whose value is no result; what took it takes its first operand instead."""
+    program = drawn.program
+    first = program.operands + program.constants
+    if step >= len(program.steps) or first + step in program.results:
+        return None
+    instead = program.steps[step][1]
+    fewer = replace(program, steps=(*program.steps[:step], *program.steps[step + 1 :]))
+    return drawn._replace(program=_renumbered(fewer, first + step, instead))
+
+
+def _without_operand(place: int, drawn: Performed) -> Performed | None:
+    """Leave out an operand; what took it takes the first of those that are left."""
+    if len(drawn.operands) == 1 or place >= len(drawn.operands):
+        return None
+    fewer = replace(drawn.program, operands=drawn.program.operands - 1)
+    operands, patterns = ([*part[:place], *part[place + 1 :]] for part in (drawn.operands, drawn.patterns))
+    program = _renumbered(fewer, place, int(place == 0))
+    return drawn._replace(program=program, operands=operands, patterns=patterns)
+
+
+def _without_constant(place: int, drawn: Performed) -> Performed | None:
+    """Leave out a constant; what took it takes the first operand."""
+    if place >= len(drawn.constants):
+        return None
+    fewer = replace(drawn.program, constants=drawn.program.constants - 1)
+    constants = [*drawn.constants[:place], *drawn.constants[place + 1 :]]
+    return drawn._replace(program=_renumbered(fewer, drawn.program.operands + place, 0), constants=constants)
+
+
+def _renumbered(program: Program, gone: int, instead: int) -> Program:
+    """Take another value for one that is gone; those behind it have moved up."""
+
+    def moved(value: int) -> int:
+        value = instead if value == gone else value
+        return value - (value > gone)
+
+    steps = tuple((operation, moved(left), moved(right)) for operation, left, right in program.steps)
+    return replace(program, steps=steps, results=tuple(map(moved, program.results)))
+
+
+def _of_size(move: Move, drawn: Performed) -> Performed | None:
+    size = move(drawn.size)
+    patterns = [(1, size) if pattern == (1, drawn.size) else pattern for pattern in drawn.patterns]
+    return None if size is None else drawn._replace(size=size, patterns=patterns)
 
 
 def _performed(case: BackendCase, fmt: Format, drawn: Performed) -> None:
@@ -98,94 +172,4 @@ def _steps(program: Program) -> str:
     )
 
 
-def _rule(factor: int, bits: Any) -> Any:
-    """Map every 16-bit encoding to another, one to one as the factor is odd."""
-    return (bits * np.uint16(factor) + np.uint16(factor >> 3)).astype(np.uint16)
-
-
-def _tabulated_groups(case: BackendCase) -> Iterator[Group]:
-    from hypothesis import strategies as st
-
-    # First few elements of a rule, then all, then few again: a backend that keeps tables has one by then.
-    shapes = inputs.chosen(((1,), (65536,), (3,), (2, 2), (0,), (16384,), (1, 20000)))
-    for fmt in (binary16, bfloat16):
-        if fmt in case.formats:
-            numbers = st.lists(inputs.encodings(fmt), min_size=1, max_size=8)
-            factors = inputs.chosen((40503, 1, 65535, 30773))
-            strategy = st.tuples(factors, numbers, shapes)
-            yield Group(fmt.name, strategy, partial(_tabulated, case, fmt), 3)
-
-
-def _tabulated(case: BackendCase, fmt: Format, drawn: tuple[int, list[int], tuple[int, ...]]) -> None:
-    factor, numbers, shape = drawn
-    size = int(np.prod(shape))
-    bits = np.arange(size, dtype=np.uint16) if size > 100 else np.resize(np.array(numbers, np.uint16), size)
-    bits = bits.reshape(shape)
-
-    def written(_: int, index: int) -> str:
-        return words.number(int(bits.reshape(-1)[index]), fmt)
-
-    name = f"check {factor} in {fmt.name}"
-    call = Call(
-        "tabulated",
-        f"tabulated, the rule {name!r}",
-        (name, partial(_rule, factor), bits),
-        Seen((_rule(factor, bits),)),
-        written,
-        fmt,
-        watches=(),
-    )
-    tried(case, call)
-
-
-def _real(name: str, fmt: Format, draw: inputs.Draw) -> list[tuple[int, int]]:
-    kinds = [inputs.encodings(fmt), inputs.styled(fmt, "moderate"), inputs.styled(fmt, "swamping")]
-    few = []
-    for _ in range(draw(inputs.chosen((1, 2, 12, 33, 0)))):
-        first, second = (draw(kinds[draw(inputs.chosen((0, 1, 2)))]) for _ in range(2))
-        few.append((first, second))
-    return few
-
-
-def _real_groups(case: BackendCase) -> Iterator[Group]:
-    for fmt in (binary32, binary64):
-        if fmt in case.formats:
-            for name in (*FLOAT32_FUNCTIONS, "pow"):
-                strategy = inputs.composed(partial(_real, name, fmt))
-                yield Group(f"{name} in {fmt.name}", strategy, partial(_real_function, case, name, fmt))
-
-
-def _real_function(case: BackendCase, name: str, fmt: Format, drawn: list[tuple[int, int]]) -> None:
-    first, second = (
-        np.array([pair[place] for pair in drawn], fmt.uint).view(fmt.dtype) for place in range(2)
-    )
-    arguments = (name, first, second) if name == "pow" else (name, first)
-    expected = DEFINITION.real_function(*arguments)
-    middle = len(drawn) // 3
-    halves = (slice(0, middle), slice(middle, len(drawn)))
-
-    def written(_: int, index: int) -> str:
-        return ", ".join(words.number(x, fmt) for x in drawn[index][: len(arguments) - 1])
-
-    call = Call(
-        "real_function",
-        f"{name} in {fmt.name}",
-        arguments,
-        Seen((expected,)),
-        written,
-        fmt,
-        watches=(),
-        parts=tuple(
-            ((name, *(part[half] for part in arguments[1:])), Seen((expected[half],))) for half in halves
-        )
-        if middle
-        else (),
-    )
-    tried(case, call)
-
-
-CHECKS: tuple[BackendCheck, ...] = (
-    BackendCheck("perform", "perform", _program_groups),
-    BackendCheck("tabulated", "tabulated", _tabulated_groups),
-    BackendCheck("real_function", "real_function", _real_groups),
-)
+CHECKS: tuple[BackendCheck, ...] = (BackendCheck("perform", "perform", _program_groups),)

@@ -21,19 +21,30 @@ from fp16sim.emulator.formats import (
     nearest_name,
     tf32,
 )
-from fp16sim.testing.backend import convolutions, elementwise, products, programs, sums
+from fp16sim.testing.backend import (
+    convolutions,
+    elementwise,
+    functions,
+    index_sums,
+    order,
+    products,
+    programs,
+    sums,
+)
+from fp16sim.testing.backend.case import BackendCase
 from fp16sim.testing.backend.check import BackendCheck
-from fp16sim.testing.backend.trial import BackendCase
 from fp16sim.testing.report import Report, Verdict, judged
-from fp16sim.testing.search import need_hypothesis
 
 __all__ = ["BackendCheckError", "backend_checks", "check_backend"]
 
 CHECKS: tuple[BackendCheck, ...] = (
     *elementwise.CHECKS,
     *programs.CHECKS,
+    *functions.CHECKS,
     *products.CHECKS,
     *sums.CHECKS,
+    *index_sums.CHECKS,
+    *order.CHECKS,
     *convolutions.CHECKS,
 )
 METHODS = tuple(dict.fromkeys(check.method for check in CHECKS))
@@ -78,14 +89,15 @@ def check_backend(
 ) -> Report:
     """Test a backend against the definition, method by method, bit for bit.
 
-    The definition is the plain :class:`fp16sim.emulator.backends.Backend`. Each method is given inputs that Hypothesis
-    draws, the same for the same loaded code: signed zeros, subnormals, ties, cancellation, swamping, infinities, NaN;
-    in every format, rounding mode and datapath, at sizes around those of vectors and blocks, in every layout that it
-    has to take. Products and sums are walked through as well: every number of terms up to two blocks and a term, every
+    The definition is the plain :class:`fp16sim.emulator.backends.Backend`. Each method is given inputs that are drawn,
+    the same ones at every run on every machine: signed zeros, subnormals, ties, cancellation, swamping, infinities,
+    NaN; in every format, rounding mode and datapath, at sizes around those of vectors and blocks, in every layout that
+    it has to take. Products and sums are walked through as well: every number of terms up to two blocks and a term, every
     number of rows and columns up to 17, and 31, 32, 33 and 65. (A cumulative sum, of which each beginning may be
     summed anew, has 17 terms at most.) Results, flags and counts equal the definition's for each ``watch``; an array
     ``into`` is filled and returned, or left alone; operands are unchanged; the same work in parts, a second time, from
-    another thread and with another number of threads gives the same bits. A failure is cut to the smallest input found.
+    another thread and with another number of threads gives the same bits. (What is walked through is called twice, on
+    one thread.) A failure is cut to the smallest input found.
 
     All of it takes minutes, see Notes: for a first look name `methods`, or `formats` and `datapaths`.
 
@@ -122,8 +134,6 @@ def check_backend(
         On an unknown name, and on an expected failure of a check that does not run.
     TypeError
         If `make` gives nothing that looks like a backend.
-    ImportError
-        If Hypothesis is not installed: ``pip install 'fp16sim[testing]'``.
 
     Notes
     -----
@@ -156,7 +166,6 @@ def check_backend(
     >>> report.verdicts[0].status
     'failed as expected'
     """
-    need_hypothesis("check_backend")
     if progress is not None and not callable(progress):
         raise TypeError(f"progress={progress!r}: pass what takes a Verdict, such as print, or None")
     case = _case(make, formats, datapaths, examples)
@@ -188,7 +197,6 @@ class _Bound:
         examples: int = 16,
     ) -> str:
         """Examine a backend, with arguments as those of :func:`check_backend`; give a note of what it does not do."""
-        need_hypothesis(f"the check {self.check.name}")
         return self.check(_case(make, formats, datapaths, examples))
 
 

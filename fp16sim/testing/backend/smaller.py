@@ -1,7 +1,7 @@
 """Makes an input with a fault smaller: cuts its sizes, then makes its numbers simpler, as long as a fault shows.
 
-Hypothesis shrinks the choices that made an input. Here the input itself is cut, so one that no draw gave can be too,
-and a product of 65 by 19 by 67 is one of 1 by 9 by 1 after a few dozen calls.
+The input itself is cut, not the choices that made it as Hypothesis does: so inputs that are walked through can be
+cut too, and a product of 65 by 19 by 67 is one of 1 by 9 by 1 after a few dozen calls.
 """
 
 from __future__ import annotations
@@ -14,7 +14,23 @@ from typing import Any
 from fp16sim.emulator.formats import Format
 from fp16sim.testing.walk import Fault
 
-__all__ = ["Move", "at", "changed", "cuts", "in_field", "lists", "made_smaller", "numbers", "sizes", "to"]
+__all__ = [
+    "Move",
+    "alike",
+    "at",
+    "changed",
+    "cuts",
+    "fewer",
+    "in_field",
+    "integers",
+    "lists",
+    "made_smaller",
+    "numbers",
+    "sizes",
+    "to",
+    "to_none",
+    "without",
+]
 
 Move = Callable[[Any], Any]
 """Gives a smaller input, or None where it can make none of this one."""
@@ -54,6 +70,11 @@ def to(simplest: Any) -> Move:
     return lambda value: None if value == simplest else simplest
 
 
+def to_none(field: str) -> Move:
+    """Leave out what a field of the whole has."""
+    return lambda whole: None if getattr(whole, field) is None else whole._replace(**{field: None})
+
+
 def sizes(least: int) -> tuple[Move, ...]:
     """Give moves of a number of something: to the least, to half of it, one down."""
     steps: tuple[Move, ...] = (lambda n: least, lambda n: max(least, n // 2), lambda n: n - 1)
@@ -71,6 +92,21 @@ def cuts(length: int) -> Iterator[tuple[int, int]]:
         for end in range(length, 0, -size):
             yield max(0, end - size), end
         size //= 2
+
+
+def without(piece: tuple[int, int], whole: list[Any]) -> list[Any] | None:
+    """Take a piece out of a list; None if it begins behind the end."""
+    start, end = piece
+    return [*whole[:start], *whole[end:]] if start < len(whole) else None
+
+
+def fewer(length: int) -> Iterator[Move]:
+    """Give moves of a list that is as long to one that has fewer elements, but one at least."""
+    return (partial(_some_left, piece) for piece in cuts(length))
+
+
+def _some_left(piece: tuple[int, int], whole: list[Any]) -> list[Any] | None:
+    return without(piece, whole) or None
 
 
 def changed(whole: Any, field: str, value: Any) -> Any:
@@ -110,6 +146,18 @@ def _at(index: int, move: Move, whole: Any) -> Any:
     return type(whole)([*whole[:index], value, *whole[index + 1 :]])
 
 
+def alike(index: int, moves: Iterable[Move]) -> Iterator[Move]:
+    """Make moves of an element moves of a list or a tuple, in which all that equal it go with it."""
+    for move in moves:
+        yield partial(_alike, index, move)
+
+
+def _alike(index: int, move: Move, whole: Any) -> Any:
+    if index >= len(whole) or (value := move(whole[index])) is None:
+        return None
+    return type(whole)(value if other == whole[index] else other for other in whole)
+
+
 def lists(fmt: Format, length: int) -> Iterator[Move]:
     """Give moves of a list of encodings that keep its length: all of them, each."""
     one = fmt.bias << fmt.fraction_bits
@@ -120,6 +168,22 @@ def lists(fmt: Format, length: int) -> Iterator[Move]:
 
 def _all(value: int, given: list[int]) -> list[int] | None:
     return [value] * len(given) if any(n not in (0, value) for n in given) else None
+
+
+def integers() -> tuple[Move, ...]:
+    """Give moves of an integer of 64 bits: to 0, to plus, to half, to fewer bits."""
+    steps: tuple[Move, ...] = (
+        lambda n: 0,
+        lambda n: min(abs(n), 2**63 - 1),  # that of -2^63 is none of a signed integer
+        lambda n: n // 2 if n > 0 else -(-n // 2),
+        lambda n: n & (n - 1) if n > 0 else -(-n & (-n - 1)),
+    )
+    return tuple(partial(_if_nearer_to_zero, step) for step in steps)
+
+
+def _if_nearer_to_zero(step: Move, n: int) -> int | None:
+    moved: int = step(n)
+    return moved if (abs(moved), moved < 0) < (abs(n), n < 0) else None
 
 
 def numbers(fmt: Format) -> tuple[Move, ...]:

@@ -21,6 +21,7 @@ __all__ = [
     "element_moves",
     "laid",
     "lengths",
+    "limited",
     "regular",
     "side_moves",
     "sum_text",
@@ -35,6 +36,8 @@ SIDES = (1, 2, 3, 5, 8, 9, 17, 0, 4, 6, 7, 16)
 """Rows or columns of a result."""
 WALKED = (*range(18), 31, 32, 33, 65)
 """Rows and columns that are walked through, each once: around the numbers that a vector of the hardware holds."""
+MOST_TERMS = 500
+"""Of all columns of a drawn sum: a backend may be as slow as the definition."""
 
 
 class Vectors(NamedTuple):
@@ -42,6 +45,11 @@ class Vectors(NamedTuple):
 
     rows: list[list[int]]
     places: int
+
+    @property
+    def terms(self) -> int:
+        """How many there are in all places."""
+        return self.places * len(self.rows[0])
 
     def array(self, fmt: Format) -> Array:
         """Give (vectors, terms)."""
@@ -81,11 +89,9 @@ def _only(row: int, given: Vectors) -> Vectors | None:
 
 
 def without(piece: tuple[int, int], given: Vectors) -> Vectors | None:
-    """Take terms out of all vectors."""
-    start, end = piece
-    if start >= len(given.rows[0]):
-        return None
-    return given._replace(rows=[[*row[:start], *row[end:]] for row in given.rows])
+    """Take terms out of all vectors; None if there are none in that piece."""
+    rows = [left for row in given.rows if (left := smaller.without(piece, row)) is not None]
+    return given._replace(rows=rows) if rows else None
 
 
 def element_moves(given: Vectors, fmt: Format) -> Iterator[smaller.Move]:
@@ -94,11 +100,16 @@ def element_moves(given: Vectors, fmt: Format) -> Iterator[smaller.Move]:
         yield from smaller.in_field("rows", smaller.at(row, smaller.lists(fmt, len(terms))))
 
 
+def limited(size: int, each: int, most: int = MOST_TERMS) -> int:
+    """Cut a drawn number of columns, each with so many terms, to those that have `most` in all, or to one."""
+    return min(size, max(1, most // max(each, 1)))
+
+
 def vectors(draw: inputs.Draw, fmt: Format, length: int, styles: tuple[str, ...] = inputs.STYLES) -> Vectors:
     """Draw some vectors of one style."""
-    style, number, count = (draw(inputs.chosen(some)) for some in (styles, (1, 2, 3), SIDES))
-    one = inputs.styled(fmt, style)
-    return Vectors([[draw(one) for _ in range(length)] for _ in range(number)], count)
+    table = inputs.styled(fmt, draw(styles))
+    rows = [[draw(table) for _ in range(length)] for _ in range(draw((1, 2, 3)))]
+    return Vectors(rows, draw(SIDES))
 
 
 LAYOUTS = ("contiguous", "transposed", "strided", "reversed", "repeated")
