@@ -75,8 +75,8 @@ def closed_loops(
     >>> find(closed_loops(), lambda peaks: True, settings=quiet)
     array([0.])
 
-    The shortest run in which torch's scaler, 65536 at first, skips two steps: two peaks of 1. The first lowers the
-    scale to 32768, under which 1 does not overflow, and 2 does.
+    The shortest run in which torch's scaler, 65536 at first, skips two steps: two peaks of 2, in log2 1. The first
+    lowers the scale to 32768, under which a peak of 1 would not overflow, and 2 does.
 
     >>> def skips_twice(peaks):
     ...     return fs.scaling.simulate("torch", peaks).skipped[0] >= 2
