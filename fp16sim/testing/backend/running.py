@@ -92,8 +92,8 @@ def check_backend(
     The definition is the plain :class:`fp16sim.emulator.backends.Backend`. Each method is given inputs that are drawn,
     the same ones at every run on every machine: signed zeros, subnormals, ties, cancellation, swamping, infinities,
     NaN; in every format, rounding mode and datapath, at sizes around those of vectors and blocks, in every layout that
-    it has to take. Products and sums are walked through as well: every number of terms up to two blocks and a term, every
-    number of rows and columns up to 17, and 31, 32, 33 and 65. (A cumulative sum, of which each beginning may be
+    it has to take. Products and sums are walked through as well: every number of terms up to two blocks and a term,
+    every number of rows and columns up to 17, and 31, 32, 33 and 65. (A cumulative sum, of which each beginning may be
     summed anew, has 17 terms at most.) Results, flags and counts equal the definition's for each ``watch``; an array
     ``into`` is filled and returned, or left alone; operands are unchanged; the same work in parts, a second time, from
     another thread and with another number of threads gives the same bits. (What is walked through is called twice, on
