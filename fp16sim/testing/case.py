@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Any
 from unittest import SkipTest
 
+from fp16sim.scaling.wording import a_kind
 from fp16sim.testing.adapters import adapt
 from fp16sim.testing.driver import ONE_GROUP, as_groups
 from fp16sim.testing.histories import FINITE, LETTERS, OVERFLOW
@@ -229,7 +230,7 @@ def need_factory(make: object) -> None:
     """
     if not callable(make):
         raise TypeError(
-            f"a {type(make).__name__} is no factory: pass a function that makes a new scaler each time, such as "
+            f"{a_kind(make)} is no factory: pass a function that makes a new scaler each time, such as "
             "lambda: fs.scaling.make('torch')"
         )
     try:

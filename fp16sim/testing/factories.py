@@ -17,6 +17,7 @@ from unittest import SkipTest
 from zlib import crc32
 
 from fp16sim.emulator.formats import nearest_name
+from fp16sim.scaling.wording import a_kind
 from fp16sim.testing.adapters import adapt
 from fp16sim.testing.case import Case, need_factory
 from fp16sim.testing.raised import described, place_of
@@ -74,7 +75,7 @@ def factory_of(text: str) -> Callable[[], Any]:
         make = _attribute(make, part, text)
     if not callable(make):
         raise ValueError(
-            f"{text}: a {type(make).__name__} is no factory: name a function, or a class, that makes a new scaler "
+            f"{text}: {a_kind(make)} is no factory: name a function, or a class, that makes a new scaler "
             "each time it is called"
         )
     _try(make, text)

@@ -246,7 +246,7 @@ def test_a_name_that_a_file_lacks_is_told_with_the_file(tmp_path):
     file.write_text("def make(): ...\nX = 3\n", encoding="utf-8")
     with pytest.raises(ValueError, match=r": ä b\.py has no 'mak': did you mean 'make'\?$"):
         factory_of(f"{file}:mak")
-    with pytest.raises(ValueError, match="a int is no factory"):
+    with pytest.raises(ValueError, match="an int is no factory"):
         factory_of(f"{file}:X")
 
 

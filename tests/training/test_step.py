@@ -405,6 +405,16 @@ def test_an_update_that_gives_something_else(gives, says):
     assert str(caught.value).count("\n") == 0
 
 
+def test_an_update_that_ends_the_process():
+    def ends(own, decision):
+        raise SystemExit(0)
+
+    with pytest.raises(
+        TypeError, match=r"Own.update raised SystemExit\(0\): the process is not a scaler's to end"
+    ):
+        taken(small(), DATA.at(0), scaler=Own(gives=ends))
+
+
 def test_an_update_without_a_return():
     class Silent(Own):
         def update(self, observation):
