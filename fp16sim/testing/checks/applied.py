@@ -14,6 +14,7 @@ from fp16sim.testing.checks.edges import edges
 from fp16sim.testing.checks.unknown_amax import need_no_crash_without_amax
 from fp16sim.testing.histories import FINITE, LETTERS, OVERFLOW, RESTART, every
 from fp16sim.testing.search import search
+from fp16sim.testing.shortening import shortest_found
 from fp16sim.testing.walk import ERRORS, Fault, Walk, usable, written
 
 __all__ = ["CHECKS", "moderate"]
@@ -42,13 +43,13 @@ def finite_steps_are_applied(case: Case) -> None:
     2^100 are not judged. A step whose `amax` is None, so unknown, may be refused with an error that names it, and is no
     crash.
     """
-    for history in every(LETTERS, 4):
-        _examine(case, history)
-    for history in sorted(_directed(case), key=len):
-        _examine(case, history)
+    examine = partial(_examine, case)
+    with shortest_found(examine):
+        for history in (*every(LETTERS, 4), *sorted(_directed(case), key=len)):
+            examine(history)
     _after_restarts(case)
     need_no_crash_without_amax(case)
-    search(case.histories(), partial(_examine, case), max(4, case.examples // 4))
+    search(case.histories(), examine, max(4, case.examples // 4))
 
 
 def _directed(case: Case) -> tuple[str, ...]:

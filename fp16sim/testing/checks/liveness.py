@@ -9,6 +9,7 @@ from fp16sim.testing.checks.check import Check
 from fp16sim.testing.checks.closed import ClosedLoop, all_loops, closed_loops, overflows_down_to
 from fp16sim.testing.histories import FINITE, NAN, OVERFLOW, every
 from fp16sim.testing.search import search, shortest_run
+from fp16sim.testing.shortening import shortest_found
 from fp16sim.testing.values import ValueDriver
 from fp16sim.testing.walk import Fault, Walk, usable, written
 
@@ -242,7 +243,8 @@ def endless_overflows_are_reported(case: Case) -> None:
 
     search(_short_histories(), examine, 12)
     examine("", NAN)
-    examine(_down_by_single_steps(case))
+    with shortest_found(examine):
+        examine(_down_by_single_steps(case))
     _single_ones_are_no_reason(case)
 
 

@@ -22,6 +22,7 @@ from fp16sim.testing.checks.edges import edges
 from fp16sim.testing.driver import GRADIENTS, PEAK, Array, Refusal
 from fp16sim.testing.histories import FINITE, LETTERS, NAN, OVERFLOW, every
 from fp16sim.testing.search import search
+from fp16sim.testing.shortening import shortest_found
 from fp16sim.testing.values import ValueDriver
 from fp16sim.testing.walk import Fault, NotApplicable, Outcome, Walk, usable, written
 
@@ -145,12 +146,16 @@ def _finite_for_long(case: Case) -> None:
     for letter in _LONG[: len(_LONG) // case.cost]:
         told = walk.tell(letter)
         if letter == OVERFLOW and told.applied:
-            before = len(walk.letters) - 1
-            for history in (FINITE * before + OVERFLOW, walk.history):
-                _finite(case, (history, [_SCALED[0]]), before)
+            with shortest_found(last := partial(_finite_at_the_end, case)):
+                for history in (FINITE * (len(walk.letters) - 1) + OVERFLOW, walk.history):
+                    last(history)
             return
         if told.stop:
             return
+
+
+def _finite_at_the_end(case: Case, history: str) -> None:
+    _finite(case, (history, [_SCALED[0]]), len(history) - 1)
 
 
 def _finite(case: Case, drawn: tuple[str, Sequence[float | None]], told: int = 0) -> None:

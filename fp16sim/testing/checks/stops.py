@@ -11,6 +11,7 @@ from fp16sim.testing.case import Case
 from fp16sim.testing.checks.check import Check
 from fp16sim.testing.histories import FINITE, LETTERS, NAN, OVERFLOW, every
 from fp16sim.testing.search import search
+from fp16sim.testing.shortening import shortest_found
 from fp16sim.testing.walk import Fault, NotApplicable, Walk, usable, written
 
 __all__ = ["CHECKS"]
@@ -62,8 +63,9 @@ def goes_on_after_a_stop(case: Case) -> None:
         for _ in range(_LONGEST_BURST):
             before = walk.scale()
             if walk.tell(letter).stop:
-                for after in every(FINITE + OVERFLOW, 3):
-                    examine(walk.history + after)
+                with shortest_found(examine):
+                    for after in every(FINITE + OVERFLOW, 3):
+                        examine(walk.history + after)
                 if _works(before):
                     _need_a_second_stop(case, walk.history, letter)
                 break
@@ -118,9 +120,10 @@ def skip_changes_nothing(case: Case) -> None:
     for history in every(LETTERS, 3):
         examine(history)
     window, floor = min(case.profile.window or 1, case.longest_run), case.profile.to_floor
-    for beginning in sorted((FINITE * (window - 1), FINITE * window, OVERFLOW * (floor + 1)), key=len):
-        for letter in (OVERFLOW, NAN):
-            examine(beginning + letter)
+    with shortest_found(examine):
+        for beginning in sorted((FINITE * (window - 1), FINITE * window, OVERFLOW * (floor + 1)), key=len):
+            for letter in (OVERFLOW, NAN):
+                examine(beginning + letter)
     search(case.histories(), examine, max(8, case.examples // 2))
 
 
