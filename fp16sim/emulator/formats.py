@@ -7,6 +7,7 @@ values of a format and their bit patterns, exactly.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -28,6 +29,7 @@ __all__ = [
     "hint",
     "is_built_in",
     "nearest_name",
+    "no_such_name",
     "tf32",
 ]
 
@@ -68,6 +70,20 @@ def nearest_name(name: object, valid: list[str] | tuple[str, ...]) -> str:
     """
     close = difflib.get_close_matches(str(name), valid, n=1)
     return f"did you mean {close[0]!r}?" if close else f"use one of {', '.join(map(repr, valid))}"
+
+
+def no_such_name(module: str, name: str, valid: Sequence[str]) -> str:
+    """Say that a module lacks a name, and which of its names is near.
+
+    >>> no_such_name("fp16sim.scaling", "simulat", ["make", "simulate"])
+    "fp16sim.scaling has no 'simulat': did you mean 'simulate'?"
+    >>> no_such_name("fp16sim.scaling", "xyz", ["make", "simulate"])
+    "fp16sim.scaling has no 'xyz': dir(fp16sim.scaling) lists the names"
+    """
+    close = difflib.get_close_matches(name, valid, n=1)
+    return f"{module} has no {name!r}: " + (
+        f"did you mean {close[0]!r}?" if close else f"dir({module}) lists the names"
+    )
 
 
 def _is_integer(value: object) -> bool:

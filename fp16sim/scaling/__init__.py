@@ -23,6 +23,9 @@ skipped 262144.0
 moved 262144.0
 """
 
+from typing import TYPE_CHECKING, Any
+
+from fp16sim.emulator.formats import no_such_name
 from fp16sim.scaling.adaptive import AdaptiveScaler
 from fp16sim.scaling.apex import ApexFp16UtilsScaler, ApexScaler
 from fp16sim.scaling.chainer import ChainerScaler
@@ -110,3 +113,8 @@ __all__ = [
     "simulate",
     "unscale",
 ]
+
+if not TYPE_CHECKING:  # for a type checker a name that is not there is an error
+
+    def __getattr__(name: str) -> Any:
+        raise AttributeError(no_such_name(__name__, name, __all__))

@@ -86,11 +86,11 @@ class PeakModel:
         for name in ("start", "drift", "burst_height"):
             check_number(name, getattr(self, name))
         for name in ("walk", "jitter"):
-            check_number(name, getattr(self, name), above=-5e-324)
+            check_number(name, getattr(self, name), least=0)
         if self.tail_index is not None:
             check_number("tail_index", self.tail_index, above=0)
         for name in ("burst_rate", "nan_rate"):
-            check_number(name, getattr(self, name), above=-5e-324, below=1 + 2.0**-52)
+            check_number(name, getattr(self, name), least=0, most=1)
         check_number("burst_length", self.burst_length, above=0, whole=True)
         uniform_integers(self.seed, 0)  # refuses an impossible seed
 
@@ -114,9 +114,9 @@ class PeakModel:
         ------
         float64 array, (histories, at most `block`)
         """
-        check_number("histories", histories, above=0, below=2**32 + 1, whole=True)
-        check_number("steps", steps, above=-1, below=_MOST_STEPS + 1, whole=True)
-        check_number("block", block, above=0, whole=True)
+        check_number("histories", histories, least=1, most=2**32, whole=True)
+        check_number("steps", steps, least=0, most=_MOST_STEPS, whole=True)
+        check_number("block", block, least=1, whole=True)
         return _regrouped(self._chunks(histories, steps), block)
 
     def _chunks(self, histories: int, steps: int) -> Iterator[Floats]:

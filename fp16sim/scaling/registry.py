@@ -136,6 +136,13 @@ def parse(text: str) -> Any:
     >>> parse("torch,init_scale=2**10,growth_interval=50").scale
     1024.0
     """
+    if not isinstance(text, str):
+        number = isinstance(text, (int, float)) and not isinstance(text, bool)
+        shown = text if number or text is None else a_kind(text)
+        raise TypeError(
+            f"parse({shown}): a scaler is written as text, with its options; pass "
+            f"'static,scale={text if number else 1024}', for example"
+        )
     name, *pairs = (part.strip() for part in text.split(","))
     defaults = {field.name: field.default for field in fields(_KINDS[name])} if name in _KINDS else {}  # type: ignore[arg-type]
     options: dict[str, Any] = {}
@@ -159,6 +166,8 @@ def as_scaler(scaler: Any) -> Any:
     """
     if isinstance(scaler, str):
         return parse(scaler)
+    if isinstance(scaler, type):
+        raise TypeError(f"{scaler.__name__} is a class: pass an object of it, such as {scaler.__name__}()")
     if not isinstance(scaler, (SavedScaler, Scaler)):  # to ask a protocol takes long, and every step asks
         number = isinstance(scaler, (int, float, np.integer, np.floating)) and not isinstance(scaler, bool)
         raise TypeError(
@@ -176,7 +185,7 @@ def from_json(text: str) -> Any:
     """
     try:
         state = json.loads(text)
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, TypeError) as error:
         raise ValueError(f"not JSON ({error}): pass what to_json wrote") from None
     if not isinstance(state, dict) or not isinstance(state.get("scaler"), str):
         raise ValueError("no 'scaler' entry in this JSON: pass what to_json wrote")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Sized
 from itertools import chain
 from typing import Any
 
@@ -195,7 +195,14 @@ def _block(histories: Any) -> Array:
         return _kinds([histories])
     if isinstance(histories, Sequence) and any(isinstance(part, str) for part in histories):
         return _kinds(histories)
-    array = np.asarray(histories)
+    try:
+        array = np.asarray(histories)
+    except ValueError:  # not a box of numbers
+        sizes = sorted({len(row) if isinstance(row, Sized) else 1 for row in histories})
+        several = (
+            f"of {' and of '.join(map(str, sizes[:2]))} steps" if len(sizes) > 1 else "of different shapes"
+        )
+        raise ValueError(f"histories {several}: make them equally long, or simulate apart") from None
     if array.ndim == 1:
         array = array[np.newaxis]
     if array.ndim != 2:

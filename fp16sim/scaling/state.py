@@ -137,15 +137,30 @@ def _as_json(name: str, scaler: Any) -> str:
 
 
 def check_number(
-    name: str, value: Any, *, above: float = -math.inf, below: float = math.inf, whole: bool = False
+    name: str,
+    value: Any,
+    *,
+    above: float = -math.inf,
+    below: float = math.inf,
+    least: float = -math.inf,
+    most: float = math.inf,
+    whole: bool = False,
 ) -> None:
-    """Refuse an option that is not a finite number strictly between two bounds."""
+    """Refuse an option that is not a finite number between bounds: above and below some, at least and at most others.
+
+    >>> check_number("burst_rate", 2, least=0, most=1)
+    Traceback (most recent call last):
+        ...
+    ValueError: burst_rate=2: it must be a finite number from 0 to 1
+    """
     kind = int if whole else (int, float)
     number = isinstance(value, kind) and not isinstance(value, bool)
     huge = number and isinstance(value, int) and not whole and _is_beyond_float64(value)
-    if not number or huge or not above < value < below:
+    if not number or huge or not (above < value < below and least <= value <= most):
         need = "an integer" if whole else "a finite number"
         bounds = [f"above {above:g}"] * (above > -math.inf) + [f"below {below:g}"] * (below < math.inf)
+        if least > -math.inf:
+            need += f", {least} or more" if most == math.inf else f" from {least} to {most}"
         shown = f"an integer of {value.bit_length()} bits" if huge else repr(value)
         raise ValueError(f"{name}={shown}: it must be {' '.join([need, ' and '.join(bounds)]).strip()}")
 

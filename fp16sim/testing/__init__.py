@@ -29,7 +29,11 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(f"fp16sim.testing.{_HOME_OF[name]}"), name)
     if name == "strategies":
         return import_module("fp16sim.testing.strategies")
-    raise AttributeError(f"fp16sim.testing has no {name!r}: {', '.join(__all__)}")
+    if name.startswith("__"):  # the import system and inspection ask for these
+        raise AttributeError(f"{__name__} has no {name!r}")
+    from fp16sim.emulator.formats import no_such_name
+
+    raise AttributeError(no_such_name(__name__, name, __all__))
 
 
 def __dir__() -> list[str]:

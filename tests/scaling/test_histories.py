@@ -95,11 +95,11 @@ def test_what_is_drawn_is_simulated():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"walk": -1}, "walk=-1"),
+        ({"walk": -1}, "walk=-1: it must be a finite number, 0 or more$"),
         ({"jitter": math.nan}, "jitter=nan"),
         ({"start": math.inf}, "start=inf"),
         ({"tail_index": 0}, "tail_index=0: it must be a finite number above 0"),
-        ({"burst_rate": 1.5}, "burst_rate=1.5"),
+        ({"burst_rate": 1.5}, "burst_rate=1.5: it must be a finite number from 0 to 1$"),
         ({"nan_rate": -0.1}, "nan_rate=-0.1"),
         ({"burst_length": 0}, "burst_length=0: it must be an integer above 0"),
         ({"seed": -1}, "seed=-1"),
@@ -110,9 +110,17 @@ def test_impossible_parameters(options, message):
         PeakModel(**options)
 
 
-@pytest.mark.parametrize(("histories", "steps", "block"), [(0, 5, 5), (2, -1, 5), (2, 5, 0), (2, 2.5, 5)])
-def test_impossible_sizes_are_noticed_at_the_call(histories, steps, block):
-    with pytest.raises(ValueError, match="an integer above"):
+@pytest.mark.parametrize(
+    ("histories", "steps", "block", "message"),
+    [
+        (0, 5, 5, "histories=0: it must be an integer from 1 to 4294967296$"),
+        (2, -1, 5, "steps=-1: it must be an integer from 0 to 2199023255552$"),
+        (2, 5, 0, "block=0: it must be an integer, 1 or more$"),
+        (2, 2.5, 5, "steps=2.5: it must be an integer from 0 to"),
+    ],
+)
+def test_impossible_sizes_are_noticed_at_the_call(histories, steps, block, message):
+    with pytest.raises(ValueError, match=message):
         PeakModel().blocks(histories, steps, block)
     assert list(PeakModel().blocks(2, 0)) == []
     assert PeakModel().peaks(2, 0).shape == (2, 0)

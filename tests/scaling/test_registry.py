@@ -156,6 +156,10 @@ def test_a_scaler_is_anything_with_scale_and_update():
             return self, scaling.Decision(True, 4.0)
 
     assert isinstance(scaling.as_scaler(Halving()), Halving)
+    with pytest.raises(
+        TypeError, match=r"^TorchScaler is a class: pass an object of it, such as TorchScaler\(\)$"
+    ):
+        scaling.as_scaler(scaling.TorchScaler)
     with pytest.raises(TypeError, match=r"1024 is no scaler: pass text such as 'static,scale=1024'"):
         scaling.as_scaler(1024)
     with pytest.raises(TypeError, match=r"a NoneType is no scaler: .* has `scale` and `update`"):
@@ -166,3 +170,26 @@ def test_a_scaler_is_anything_with_scale_and_update():
 def test_a_scale_is_finite(scale):
     with pytest.raises(ValueError, match="it must be a finite number above 0"):
         scaling.make("static", scale=scale)
+
+
+@pytest.mark.parametrize(("given", "shown"), [(5, "5"), (None, "None"), (scaling.NoScaler(), "a NoScaler")])
+def test_what_is_parsed_is_text(given, shown):
+    with pytest.raises(TypeError, match=rf"^parse\({shown}\): a scaler is written as text.*'static,scale="):
+        scaling.parse(given)
+
+
+def test_what_is_restored_is_text():
+    with pytest.raises(ValueError, match=r"^not JSON \(.*\): pass what to_json wrote$"):
+        scaling.from_json(5)
+
+
+def test_a_name_that_the_package_lacks_is_told_with_the_nearest():
+    with pytest.raises(
+        AttributeError, match=r"^fp16sim.scaling has no 'simulat': did you mean 'simulate'\?$"
+    ):
+        scaling.simulat  # noqa: B018
+    with pytest.raises(
+        AttributeError, match=r"^fp16sim.scaling has no 'xyzzy': dir\(fp16sim.scaling\) lists the"
+    ):
+        scaling.xyzzy  # noqa: B018
+    assert not hasattr(scaling, "__no_such__")

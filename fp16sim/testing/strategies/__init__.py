@@ -15,6 +15,10 @@ Hypothesis: ``pip install 'fp16sim[testing]'``.
 >>> numpy_rounds_as_the_definition_does()
 """
 
+from typing import TYPE_CHECKING, Any
+
+from fp16sim.emulator.formats import no_such_name
+
 try:
     import hypothesis as _hypothesis  # noqa: F401  for the message
 except ModuleNotFoundError as error:
@@ -42,3 +46,8 @@ __all__ = [
     "overflow_histories",
     "recordings",
 ]
+
+if not TYPE_CHECKING:  # for a type checker a name that is not there is an error
+
+    def __getattr__(name: str) -> Any:
+        raise AttributeError(no_such_name(__name__, name, __all__))

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as extra
 
-from fp16sim.emulator.formats import binary16
-from fp16sim.testing.strategies.halves import limits_of
+from fp16sim.emulator.formats import binary16, nearest_name
+from fp16sim.testing.strategies.halves import OPTIONS, limits_of
 from fp16sim.testing.strategies.shapes import Shape, checked_shape, drawn_bytes, drawn_shape
 from fp16sim.testing.strategies.tables import Table, table
 
@@ -73,6 +73,11 @@ def half_arrays(
         raise TypeError(
             f"elements={elements!r}: pass options of half(), such as {{'allow_nan': False}}, or a strategy of numbers"
         )
+    for option in elements or {}:
+        if option not in OPTIONS:
+            raise TypeError(
+                f"elements has {option!r}, and half() no such option: {nearest_name(option, OPTIONS)}"
+            )
     found = table(binary16, limits_of(binary16, **(elements or {})), "float16")
     if unique and not isinstance(shape, st.SearchStrategy):
         _check_enough(found, math.prod(shape))

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
-from fp16sim.testing.strategies.shapes import Shape, checked_shape, drawn_bytes, drawn_shape
+from fp16sim.testing.strategies.shapes import Shape, checked_dtype, checked_shape, drawn_bytes, drawn_shape
 
 __all__ = ["gradients"]
 
@@ -83,11 +83,7 @@ def gradients(
     """
     if not isinstance(shape, st.SearchStrategy):
         shape = checked_shape(shape)
-    name = np.dtype(dtype).name
-    if name not in _DTYPES:
-        raise ValueError(
-            f"dtype={name!r}: gradients are drawn as float32, float16 or float64; pass one of these"
-        )
+    name = checked_dtype(dtype, _DTYPES, "gradients are drawn as float32, float16 or float64")
     for option, value in (("allow_nan", allow_nan), ("allow_infinity", allow_infinity)):
         if not isinstance(value, (bool, np.bool_)):
             raise TypeError(f"{option}={value!r}: they are allowed or not; pass True or False")

@@ -11,7 +11,10 @@ from hypothesis import strategies as st
 from fp16sim.emulator.formats import Format, as_format, binary16
 from fp16sim.testing.strategies.tables import Limits, drawn, magnitudes_below, table
 
-__all__ = ["encodings", "half", "limits_of"]
+__all__ = ["OPTIONS", "encodings", "half", "limits_of"]
+
+OPTIONS = ("min_value", "max_value", "allow_nan", "allow_infinity", "allow_subnormal", "payloads")
+"""Of :func:`half`."""
 
 _ANY = st.sampled_from((False, False, False, False, False, True))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from hypothesis import strategies as st
 
 from fp16sim.testing.histories import LETTERS, RESTART
@@ -89,15 +90,21 @@ def _check(letters: Any, most_runs: Any, longest_run: Any, lengths: Any, most_st
         if name == "most_steps" and value is None:
             continue
         _check_count(name, value)
+    if lengths is not None and not isinstance(lengths, Mapping):
+        raise TypeError(
+            f"lengths={lengths!r}: pass a mapping of letter to lengths, such as {{'.': (1999, 2000, 2001)}}"
+        )
     for letter, own in (lengths or {}).items():
         if letter not in tuple(known):
             raise ValueError(f"lengths has {letter!r}, which is no letter: use {', '.join(map(repr, known))}")
+        if isinstance(own, str) or not isinstance(own, Sequence):
+            raise TypeError(f"lengths[{letter!r}]={own!r}: pass a list of lengths, such as [5]")
         for value in own:
             _check_count(f"lengths[{letter!r}]", value)
 
 
 def _check_count(name: str, value: Any) -> None:
-    if not isinstance(value, int) or isinstance(value, bool):
+    if not isinstance(value, (int, np.integer)) or isinstance(value, bool):
         raise TypeError(f"{name}={value!r}: it is counted; pass an integer, 1 or more")
     if value < 1:
         raise ValueError(f"{name}={value}: pass 1 or more")

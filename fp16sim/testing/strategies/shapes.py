@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 from hypothesis import strategies as st
 
-__all__ = ["MOST_DRAWN", "Shape", "checked_shape", "drawn_bytes", "drawn_shape"]
+__all__ = ["MOST_DRAWN", "Shape", "checked_dtype", "checked_shape", "drawn_bytes", "drawn_shape"]
 
 Shape: TypeAlias = "int | tuple[int, ...] | st.SearchStrategy[Any]"
 
@@ -26,6 +28,25 @@ def checked_shape(shape: Any, name: str = "shape") -> tuple[int, ...]:
                 "hypothesis.extra.numpy.array_shapes()"
             )
     return tuple(int(side) for side in sides)
+
+
+def checked_dtype(dtype: Any, valid: Sequence[str], rule: str) -> str:
+    """Give the name of a dtype; None, which is float64 to NumPy, is none.
+
+    >>> checked_dtype(np.float32, ("float32", "float64"), "ties are drawn as float32 or float64")
+    'float32'
+    >>> checked_dtype("float17", ("float32", "float64"), "ties are drawn as float32 or float64")
+    Traceback (most recent call last):
+        ...
+    ValueError: dtype='float17': ties are drawn as float32 or float64; pass one of these
+    """
+    name = dtype
+    if dtype is not None:
+        with suppress(TypeError):
+            name = np.dtype(dtype).name
+    if name not in valid:
+        raise ValueError(f"dtype={name!r}: {rule}; pass one of these")
+    return str(name)
 
 
 def drawn_shape(draw: st.DrawFn, shape: Shape) -> tuple[int, ...]:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from hypothesis import strategies as st
 
 from fp16sim.emulator.formats import Format, as_format, binary32, binary64
+from fp16sim.testing.strategies.shapes import checked_dtype
 from fp16sim.testing.strategies.tables import CHOICES, FAR, Limits, Table, even, table
 
 __all__ = ["near_ties"]
@@ -56,9 +57,7 @@ def near_ties(
     65520.0
     """
     fmt = as_format(format)
-    name = np.dtype(dtype).name
-    if name not in _WIDE:
-        raise ValueError(f"dtype={name!r}: ties are drawn as float32 or float64; pass one of these")
+    name = checked_dtype(dtype, tuple(_WIDE), "ties are drawn as float32 or float64")
     wide = _WIDE[name]
     # A tie has one digit more than the format's numbers.
     least = fmt.emin - fmt.fraction_bits - 1

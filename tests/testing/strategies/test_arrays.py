@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import time
 
 import numpy as np
@@ -10,7 +11,10 @@ from fp16sim_draws import draws, rare, shares, smallest
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as extra
 
+from fp16sim import testing
+from fp16sim.testing import strategies
 from fp16sim.testing.strategies import gradients, half, half_arrays
+from fp16sim.testing.strategies.halves import OPTIONS
 
 MAGNITUDES = {
     "smallest subnormal": lambda m: m == 1,
@@ -183,6 +187,13 @@ def test_gradients_shrink_to_zeros_and_powers_of_two() -> None:
     ("options", "error", "message"),
     [
         ({"dtype": "int32"}, ValueError, "dtype='int32': gradients are drawn as float32"),
+        (
+            {"dtype": "float17"},
+            ValueError,
+            "dtype='float17': gradients are drawn as float32, .*; pass one of these",
+        ),
+        ({"dtype": None}, ValueError, "dtype=None: gradients are drawn as float32"),
+        ({"dtype": 5}, ValueError, "dtype=5: gradients are drawn as float32"),
         ({"allow_nan": None}, TypeError, "allow_nan=None: they are allowed or not"),
         ({"shape": -3}, ValueError, "shape=-3: sides are integers"),
     ],
@@ -190,6 +201,22 @@ def test_gradients_shrink_to_zeros_and_powers_of_two() -> None:
 def test_impossible_gradients_are_refused_before_a_draw(options, error, message) -> None:
     with pytest.raises(error, match=message):
         gradients(**{"shape": 3, **options})
+
+
+def test_an_option_that_half_lacks_is_told_with_the_nearest() -> None:
+    with pytest.raises(
+        TypeError, match=r"elements has 'allow_nann', and half\(\) no such option: did you mean 'allow_nan'"
+    ):
+        half_arrays(3, elements={"allow_nann": False})
+    assert list(inspect.signature(half).parameters) == list(OPTIONS)
+
+
+def test_a_name_that_the_package_lacks_is_told_with_the_nearest() -> None:
+    for module, name, near in ((strategies, "halfs", "half"), (testing, "check_scalar", "check_scaler")):
+        with pytest.raises(
+            AttributeError, match=rf"{module.__name__} has no '{name}': did you mean '{near}'\?"
+        ):
+            getattr(module, name)
 
 
 @pytest.mark.slow

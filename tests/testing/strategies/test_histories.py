@@ -90,6 +90,13 @@ def test_options() -> None:
         ({"most_steps": -1}, ValueError, "most_steps=-1"),
         ({"lengths": {"x": (3,)}}, ValueError, "lengths has 'x', which is no letter"),
         ({"lengths": {".": (0,)}}, ValueError, r"lengths\['\.'\]=0"),
+        (
+            {"lengths": [5]},
+            TypeError,
+            r"lengths=\[5\]: pass a mapping of letter to lengths, such as \{'\.': \(",
+        ),
+        ({"lengths": {".": 5}}, TypeError, r"lengths\['\.'\]=5: pass a list of lengths, such as \[5\]"),
+        ({"lengths": {".": "5"}}, TypeError, r"lengths\['\.'\]='5': pass a list of lengths"),
     ],
 )
 def test_impossible_options_are_refused_before_a_draw(options, error, message) -> None:

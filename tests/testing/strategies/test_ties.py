@@ -87,6 +87,8 @@ def test_a_rounding_that_takes_ties_away_is_caught_by_a_tie() -> None:
     ("options", "message"),
     [
         ({"dtype": "float16"}, "dtype='float16': ties are drawn as float32 or float64"),
+        ({"dtype": None}, "dtype=None: ties are drawn as float32 or float64"),
+        ({"dtype": "float17"}, "dtype='float17': ties are drawn as float32 or float64"),
         ({"format": "binary32"}, "float32 does not hold the ties of binary32: pass dtype='float64'"),
         (
             {"format": binary64, "dtype": "float64"},
