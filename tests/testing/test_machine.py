@@ -311,6 +311,8 @@ def test_every_call_is_made_often(groups, monkeypatch):
     # 9% to 13% of the lists have the rarest call: which are drawn depends on the modules that are loaded.
     assert min(share.values()) >= 0.05 * len(every), share
     assert np.median([len(each) for each in names]) >= 10
+    for micro_batches in ("backward backward backward", "backward update backward update"):
+        assert np.mean([micro_batches in " ".join(each) for each in names]) >= 0.1
 
 
 class LooksLikeTorch:
