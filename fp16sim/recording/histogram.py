@@ -57,6 +57,8 @@ class Histogram:
     ------
     ValueError
         If an exponent is no integer, or a count is none or is negative.
+    TypeError
+        If `counts` or `powers` is no mapping.
 
     Examples
     --------
@@ -78,6 +80,11 @@ class Histogram:
 
     def __post_init__(self) -> None:
         for name in ("counts", "powers"):
+            if not isinstance(getattr(self, name), Mapping):
+                raise TypeError(
+                    f"{name} is a {type(getattr(self, name)).__name__}: pass a dict of exponent to number of values, "
+                    "such as {-31: 500}"
+                )
             for exponent, count in getattr(self, name).items():
                 if not _is_whole(exponent):
                     raise ValueError(
@@ -100,10 +107,22 @@ class Histogram:
         values : array of float16, float32 or float64, any shape
             Gradients, read as they are.
         scale : float
-            The loss scale that they carry. The division is rounded once to binary64; it is exact for a power
-            of two (within binary64's range).
+            The loss scale that they carry, above 0 and finite. The division is rounded once to binary64; it is exact
+            for a power of two (within binary64's range).
+
+        Raises
+        ------
+        ValueError
+            If the scale is another, or the values are no numbers.
         """
-        array = np.asarray(values).astype(np.float64).ravel()
+        if not (_is_number(scale) and 0 < scale < math.inf):
+            raise ValueError(
+                f"scale={scale!r}: the values are divided by it; pass the loss scale that they carry, such as 1024.0"
+            )
+        try:
+            array = np.asarray(values).astype(np.float64).ravel()
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"values that are no numbers ({error}): pass an array of gradients") from error
         if scale != 1.0:
             array = array / scale
         finite = np.isfinite(array)
@@ -130,6 +149,8 @@ class Histogram:
         >>> a.merge(b).total
         3
         """
+        if not isinstance(other, Histogram):
+            raise TypeError(f"merge of a {type(other).__name__}: pass another Histogram")
         return Histogram(
             _summed(self.counts, other.counts),
             _summed(self.powers, other.powers),
@@ -152,7 +173,7 @@ class Histogram:
         ValueError
             If `scale` is not a power of two, or nothing was counted.
         """
-        mantissa, exponent = math.frexp(scale)
+        mantissa, exponent = math.frexp(scale) if _is_number(scale) else (math.nan, 0)
         if mantissa != 0.5 or not math.isfinite(scale):
             raise ValueError(
                 f"scale={scale!r}: an exponent histogram answers exactly for powers of two only; "
@@ -202,7 +223,11 @@ class Histogram:
         >>> Histogram.from_json(histogram.to_json()) == histogram
         True
         """
-        return cls.from_dict(json.loads(text))
+        try:
+            data = json.loads(text)
+        except (json.JSONDecodeError, TypeError) as error:
+            raise ValueError(f"not JSON ({error}): pass what Histogram.to_json wrote") from None
+        return cls.from_dict(data)
 
 
 def measure(exact: npt.ArrayLike, scale: float) -> tuple[int, int, int]:
@@ -230,6 +255,10 @@ def _summed(first: Mapping[int, int], second: Mapping[int, int]) -> dict[int, in
 
 def _is_whole(value: object) -> bool:
     return isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (float, np.floating)) or (_is_whole(value) and abs(value) < 2**1023)
 
 
 def _check_count(name: str, count: Any) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from fp16sim.emulator.formats import nearest_name
 from fp16sim.testing.histories import FINITE, NAN, OVERFLOW
 
 __all__ = [
@@ -25,6 +26,8 @@ __all__ = [
     "Told",
     "as_groups",
     "clipped",
+    "need_group",
+    "need_letter",
     "number",
     "scaled",
 ]
@@ -95,6 +98,34 @@ def as_groups(groups: Iterable[str]) -> tuple[str, ...]:
         twice = next(name for name in once if names.count(name) > 1)
         raise ValueError(f"groups={names!r}: {twice!r} comes twice, and names are told apart; pass {once!r}")
     return names
+
+
+def need_group(group: object, groups: tuple[str, ...]) -> None:
+    """Refuse the name of a group that a driver has not.
+
+    >>> need_group("critik", ("generator", "critic"))
+    Traceback (most recent call last):
+        ...
+    ValueError: there is no group 'critik': did you mean 'critic'? They are named in adapt(scaler, groups=(...))
+    """
+    if group not in groups:
+        remedy = nearest_name(group, groups)
+        remedy = f"{remedy} They" if remedy.startswith("did you mean") else f"{remedy}; they"
+        raise ValueError(f"there is no group {group!r}: {remedy} are named in adapt(scaler, groups=(...))")
+
+
+def need_letter(letter: object) -> None:
+    """Refuse what is no step of a history.
+
+    >>> need_letter("oo")
+    Traceback (most recent call last):
+        ...
+    ValueError: a step 'oo': one letter each, '.' for a finite one, 'o' for one with an overflow, 'n' with a NaN
+    """
+    if letter not in tuple(GRADIENTS):
+        raise ValueError(
+            f"a step {letter!r}: one letter each, '.' for a finite one, 'o' for one with an overflow, 'n' with a NaN"
+        )
 
 
 def number(value: Any, what: str = "scale") -> float:
@@ -245,6 +276,7 @@ class Driver(ABC):
 
     def tell(self, letter: str) -> Told:
         """Take a whole step of the kind that a letter of a history says, in all groups."""
+        need_letter(letter)
         self.zero_grad()
         self.backward(dict.fromkeys(self.groups, GRADIENTS[letter]))
         applied = [self.step(group) is not None for group in self.groups]

@@ -29,6 +29,8 @@ from fp16sim.testing.driver import (
     Refusal,
     Told,
     clipped,
+    need_group,
+    need_letter,
     number,
     scaled,
 )
@@ -107,6 +109,8 @@ class ValueDriver(Driver):
         return float(loss.data)
 
     def backward(self, gradients: Mapping[str, Floats | None], dtype: str = "float32") -> None:
+        for group in gradients:
+            need_group(group, self.groups)
         given = {group: gradient for group, gradient in gradients.items() if gradient is not None}
         if given and self._following is not None:  # what is added now would be neither looked at nor unscaled
             raise Refusal("the gradients of this step were looked at already: call update before the next")
@@ -126,6 +130,7 @@ class ValueDriver(Driver):
         return None if gradient is None else gradient.copy()
 
     def put(self, group: str, gradient: Array) -> None:
+        need_group(group, self.groups)
         self._gradients[group] = gradient.copy()
 
     def _decided(self) -> Decision:
@@ -157,6 +162,7 @@ class ValueDriver(Driver):
         self._unscale_once(group)
 
     def _unscale_once(self, group: str) -> None:
+        need_group(group, self.groups)
         decision = self._decided()
         gradient = self._gradients.get(group)
         if group in self._unscaled:
@@ -174,6 +180,7 @@ class ValueDriver(Driver):
             self.put(group, clipped(gradient, norm))
 
     def step(self, group: str) -> Array | None:
+        need_group(group, self.groups)
         if group in self._stepped:
             raise Refusal(f"the optimizer of {group!r} has stepped already: call update before the next")
         for each in self.groups:
@@ -231,7 +238,12 @@ class ValueDriver(Driver):
         return driver
 
     def tell(self, letter: str) -> Told:
-        return self._tell(self._told[letter])
+        try:
+            observation = self._told[letter]
+        except (KeyError, TypeError):
+            need_letter(letter)
+            raise
+        return self._tell(observation)
 
     def tell_peak(self, letter: str, peak: float) -> Told:
         if letter != FINITE:

@@ -17,6 +17,7 @@ from fp16sim.autograd.tensor import Tensor
 from fp16sim.nn import CrossEntropyLoss, Module
 from fp16sim.scaling.registry import as_scaler
 from fp16sim.scaling.state import check_number, restored_scaler, saved_scaler
+from fp16sim.scaling.wording import a_kind
 from fp16sim.training.digest import digest, digest_of
 from fp16sim.training.files import prepare_folder
 from fp16sim.training.results import Step
@@ -63,6 +64,8 @@ class Loop:
         save_every: int | None = None,
         resume: bool = False,
     ) -> None:
+        _check_kinds(model, optimizer)
+        observers = _functions(observers)
         _check_count("steps", steps, "training takes 1 step or more")
         _check_count("accumulate", accumulate, "a step takes 1 batch or more")
         check_number("loss_factor", loss_factor, above=0)
@@ -79,7 +82,7 @@ class Loop:
         _check_own(model, optimizer)
         self.model, self._optimizer, self._steps = model, optimizer, int(steps)
         self._data, self._accumulate, self._schedule = data, int(accumulate), schedule
-        self._observers, self._measure, self._factor = tuple(observers), bool(measure), loss_factor
+        self._observers, self._measure, self._factor = observers, bool(measure), loss_factor
         self._clip_norm, self._clip_value = clip_norm, clip_value
         self._loss = loss_function or CrossEntropyLoss()
         self._last_batch: Any = None
@@ -288,6 +291,25 @@ def _text(value: Any) -> str:
 def _check_count(name: str, value: Any, rule: str) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
         raise ValueError(f"{name}={value!r}: {rule}; pass a positive integer")
+
+
+def _check_kinds(model: object, optimizer: object) -> None:
+    if not isinstance(model, Module):
+        raise TypeError(f"the model is {a_kind(model)}: pass a Module, such as fs.nn.Linear(64, 10)")
+    if not (hasattr(optimizer, "parameters") and callable(getattr(optimizer, "step", None))):
+        raise TypeError(
+            f"the optimizer is {'a class' if isinstance(optimizer, type) else a_kind(optimizer)}: pass one such as fs.optim.SGD(model.parameters(), lr=0.1)"
+        )
+
+
+def _functions(observers: Any) -> tuple[Observer, ...]:
+    if isinstance(observers, str) or not isinstance(observers, Iterable):
+        raise TypeError(f"observers is {a_kind(observers)}: pass a list of functions, such as [print]")
+    functions = tuple(observers)
+    for observer in functions:
+        if not callable(observer):
+            raise TypeError(f"an observer is {a_kind(observer)}: pass functions that take what a step showed")
+    return functions
 
 
 def _check_own(model: Module, optimizer: Optimizer) -> None:

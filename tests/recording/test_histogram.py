@@ -120,3 +120,67 @@ def test_counts_are_checked(fields, message):
     with pytest.raises(ValueError, match=message):
         Histogram(**fields)
     assert Histogram(counts={np.int64(-31): np.int64(5)}).total == 5
+
+
+@pytest.mark.parametrize(
+    ("call", "kind", "says"),
+    [
+        (
+            lambda: Histogram(counts=[1]),
+            TypeError,
+            "counts is a list: pass a dict of exponent to number of values",
+        ),
+        (
+            lambda: Histogram(powers="x"),
+            TypeError,
+            "powers is a str: pass a dict of exponent to number of values",
+        ),
+        (
+            lambda: Histogram(counts={0: 1}).shares("x"),
+            ValueError,
+            "scale='x': an exponent histogram answers exactly",
+        ),
+        (
+            lambda: Histogram(counts={0: 1}).shares(2**5000),
+            ValueError,
+            "an exponent histogram answers exactly",
+        ),
+        (
+            lambda: Histogram().add([1.0], 0),
+            ValueError,
+            "scale=0: the values are divided by it; pass the loss scale",
+        ),
+        (lambda: Histogram().add([1.0], -8.0), ValueError, "scale=-8.0: the values are divided by it"),
+        (lambda: Histogram().add([1.0], math.inf), ValueError, "scale=inf: the values are divided by it"),
+        (lambda: Histogram().add([1.0], math.nan), ValueError, "scale=nan: the values are divided by it"),
+        (lambda: Histogram().add([1.0], "2"), ValueError, "scale='2': the values are divided by it"),
+        (
+            lambda: Histogram().add(["x"]),
+            ValueError,
+            r"values that are no numbers \(.*\): pass an array of gradients",
+        ),
+        (
+            lambda: Histogram().add([[1.0], 2.0]),
+            ValueError,
+            r"values that are no numbers \(.*\): pass an array",
+        ),
+        (lambda: Histogram().merge({}), TypeError, "merge of a dict: pass another Histogram"),
+        (
+            lambda: Histogram.from_json("x"),
+            ValueError,
+            r"^not JSON \(.*\): pass what Histogram.to_json wrote$",
+        ),
+        (lambda: Histogram.from_json(5), ValueError, r"^not JSON \(.*\): pass what Histogram.to_json wrote$"),
+    ],
+)
+def test_a_mistake_is_said_with_the_rule(call, kind, says):
+    with pytest.raises(kind, match=says):
+        call()
+
+
+def test_a_scale_of_numpy_is_a_number():
+    histogram = Histogram()
+    histogram.add([8.0], np.float32(8.0))
+    histogram.add([8.0], np.int64(8))
+    assert histogram.counts == {0: 2}
+    assert histogram.shares(np.float64(8.0)) == histogram.shares(8) == Shares(0.0, 0.0, 1.0)

@@ -6,10 +6,13 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
+from fp16sim_lookalikes import DeepSpeedLike, FlaxLike, JmpLike, KerasLike, TorchLike
 
 from fp16sim.scaling import make
 from fp16sim.testing import ScalerMachine, adapt
+from fp16sim.testing.adapters import Chain
 from fp16sim.testing.bookkeeping import Books
 from fp16sim.testing.case import Case
 from fp16sim.testing.driver import as_groups
@@ -52,3 +55,25 @@ def test_names_come_in_what_can_be_walked_through(groups: Any) -> None:
     assert as_groups(groups) == ("a", "b")
     assert adapt(make("robust"), groups).groups == ("a", "b")
     assert ScalerMachine.of(lambda: make("robust"), groups=groups).optimizers == ("a", "b")
+
+
+MAKERS = [
+    lambda: make("robust"), TorchLike, KerasLike, DeepSpeedLike, JmpLike, FlaxLike, lambda: Chain(DeepSpeedLike)
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make_one", MAKERS)
+def test_what_is_no_step_and_no_group_is_said(make_one: Callable[[], Any]) -> None:
+    for letter in ("x", "", "oo", ".o", 3):
+        with pytest.raises(
+            ValueError, match=re.escape(f"a step {letter!r}: one letter each, '.' for a finite one")
+        ):
+            adapt(make_one()).tell(letter)
+    driver = adapt(make_one(), ("generator", "critic"))
+    for call in (
+        lambda: driver.backward({"critik": np.array([1.0])}),
+        lambda: driver.step("critik"),
+    ):
+        with pytest.raises(ValueError, match=r"there is no group 'critik': did you mean 'critic'\?"):
+            call()
+    assert driver.tell(".").applied

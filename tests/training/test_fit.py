@@ -303,6 +303,29 @@ def test_refusals(options, kind, message):
         train(**options)
 
 
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (
+            {"scaler": scaling.TorchScaler},
+            r"^TorchScaler is a class: pass an object of it, such as TorchScaler\(\)",
+        ),
+        ({"optimizer": None}, r"^the optimizer is a NoneType: pass one such as fs.optim.SGD\("),
+        ({"optimizer": SGD}, "^the optimizer is a class: pass one such as fs.optim.SGD"),
+        ({"observers": 5}, r"^observers is an int: pass a list of functions, such as \[print\]"),
+        ({"observers": print}, "^observers is a builtin_function_or_method: pass a list of functions"),
+        ({"observers": [5]}, "^an observer is an int: pass functions that take what a step showed"),
+        ({"model": 5}, "^the model is an int: pass a Module, such as fs.nn.Linear"),
+        ({"model": None, "optimizer": None}, "^the model is a NoneType: pass a Module"),
+    ],
+)
+def test_arguments_of_another_kind(given, message):
+    model = small()
+    arguments = {"model": model, "optimizer": SGD(model.parameters(), lr=0.1), **given}
+    with pytest.raises(TypeError, match=message):
+        fit(data=DATA, steps=1, **arguments)
+
+
 def test_an_optimizer_of_another_model():
     model = small()
     with pytest.raises(ValueError, match=r"another model \(number 0, of shape \(16, 64\)\)"):

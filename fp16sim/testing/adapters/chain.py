@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from fp16sim.testing.driver import ONE_GROUP, Array, Driver, Floats, Told, scaled
+from fp16sim.testing.driver import ONE_GROUP, Array, Driver, Floats, Told, need_group, scaled
 
 __all__ = ["Chain", "ChainDriver"]
 
@@ -70,8 +70,12 @@ class ChainDriver(Driver):
         self._first = self.members[self.groups[0]]
         self._stepped: dict[str, Array | None] | None = None
 
+    def _member(self, group: str) -> Driver:
+        need_group(group, self.groups)
+        return self.members[group]
+
     def scale(self, group: str) -> float:
-        return self.members[group].scale(_ONE)
+        return self._member(group).scale(_ONE)
 
     def factor(self, group: str) -> float:
         return self._first.factor(_ONE)
@@ -81,7 +85,7 @@ class ChainDriver(Driver):
         for group, gradient in gradients.items():
             if gradient is None:
                 continue
-            member, new = self.members[group], scaled(gradient, factor, dtype)
+            member, new = self._member(group), scaled(gradient, factor, dtype)
             old = member.gradient(_ONE)
             member.backward(
                 {_ONE: gradient}, dtype
@@ -90,15 +94,16 @@ class ChainDriver(Driver):
                 member.put(_ONE, new if old is None else old + new)
 
     def gradient(self, group: str) -> Array | None:
-        return self.members[group].gradient(_ONE)
+        return self._member(group).gradient(_ONE)
 
     def put(self, group: str, gradient: Array) -> None:
-        self.members[group].put(_ONE, gradient)
+        self._member(group).put(_ONE, gradient)
 
     def unscale(self, group: str) -> None:
-        self.members[group].unscale(_ONE)
+        self._member(group).unscale(_ONE)
 
     def step(self, group: str) -> Array | None:
+        need_group(group, self.groups)
         if self._stepped is None:
             self._stepped = {each: member.step(_ONE) for each, member in self.members.items()}
             if any(

@@ -11,7 +11,7 @@ from fp16sim.scaling.norms import float32_norm
 from fp16sim.scaling.protocol import Decision, unscale
 from fp16sim.testing.adapters.looks import has_methods, stop_of
 from fp16sim.testing.adapters.loop import LoopDriver
-from fp16sim.testing.driver import Array, Told
+from fp16sim.testing.driver import Array, Told, need_letter
 from fp16sim.testing.histories import FINITE
 
 __all__ = ["DeepSpeedDriver"]
@@ -62,6 +62,7 @@ class DeepSpeedDriver(LoopDriver):
         return self.followed_by(DeepSpeedDriver(deepcopy(state), self.groups))
 
     def tell(self, letter: str) -> Told:
+        need_letter(letter)
         self.begin()
         overflow, stop = letter != FINITE, None
         try:

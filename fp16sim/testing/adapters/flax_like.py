@@ -10,7 +10,7 @@ import numpy as np
 
 from fp16sim.testing.adapters.looks import has_methods, made_of, stop_of
 from fp16sim.testing.adapters.loop import LoopDriver
-from fp16sim.testing.driver import ONE_GROUP, PEAK, Array, Told
+from fp16sim.testing.driver import ONE_GROUP, PEAK, Array, Told, need_letter
 from fp16sim.testing.histories import FINITE, NAN, OVERFLOW
 
 __all__ = ["FlaxDriver", "GivenLoss"]
@@ -97,6 +97,7 @@ class FlaxDriver(LoopDriver):
         return self.followed_by(FlaxDriver(serialization.from_bytes(fresh, state), self.groups))
 
     def tell(self, letter: str) -> Told:
+        need_letter(letter)
         self.begin()
         shown = dict.fromkeys(self.groups, np.full(1, _SHOWN[letter], np.float32))
         try:

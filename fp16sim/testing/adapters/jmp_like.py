@@ -13,7 +13,7 @@ import numpy as np
 
 from fp16sim.testing.adapters.looks import has_methods, made_of, stop_of
 from fp16sim.testing.adapters.loop import LoopDriver
-from fp16sim.testing.driver import ONE_GROUP, Array, Told
+from fp16sim.testing.driver import ONE_GROUP, Array, Told, need_letter
 from fp16sim.testing.histories import FINITE
 
 __all__ = ["JmpDriver"]
@@ -76,6 +76,7 @@ class JmpDriver(LoopDriver):
         return self.followed_by(JmpDriver(flattened[1](state), self.groups))
 
     def tell(self, letter: str) -> Told:
+        need_letter(letter)
         self.begin()
         finite, stop = letter == FINITE, None
         try:

@@ -10,7 +10,7 @@ import numpy as np
 
 from fp16sim.testing.adapters.looks import has_methods, made_of, stop_of
 from fp16sim.testing.adapters.loop import LoopDriver
-from fp16sim.testing.driver import ONE_GROUP, PEAK, Array, Refusal, Told
+from fp16sim.testing.driver import ONE_GROUP, PEAK, Array, Refusal, Told, need_letter
 from fp16sim.testing.histories import FINITE, NAN, OVERFLOW
 
 __all__ = ["KerasDriver"]
@@ -98,6 +98,7 @@ class KerasDriver(LoopDriver):
         return self.followed_by(driver)
 
     def tell(self, letter: str) -> Told:
+        need_letter(letter)
         self.begin()
         stop = None
         try:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fp16sim.testing.adapters.looks import is_refusal, stop_of, worded
-from fp16sim.testing.driver import ONE_GROUP, Array, Driver, Floats, Refusal, clipped, scaled
+from fp16sim.testing.driver import ONE_GROUP, Array, Driver, Floats, Refusal, clipped, need_group, scaled
 
 __all__ = ["LoopDriver"]
 
@@ -63,6 +63,7 @@ class LoopDriver(Driver):
 
     def backward(self, gradients: Mapping[str, Floats | None], dtype: str = "float32") -> None:
         for group, gradient in gradients.items():
+            need_group(group, self.groups)
             if gradient is None:
                 continue
             if self._judged:
@@ -78,6 +79,7 @@ class LoopDriver(Driver):
         return None if gradient is None else gradient.copy()
 
     def put(self, group: str, gradient: Array) -> None:
+        need_group(group, self.groups)
         self._gradients[group] = gradient.copy()
 
     def unscale(self, group: str) -> None:
@@ -93,6 +95,7 @@ class LoopDriver(Driver):
             self.put(group, clipped(gradient, norm))
 
     def step(self, group: str) -> Array | None:
+        need_group(group, self.groups)
         if group in self._stepped:
             raise Refusal(f"the optimizer of {group!r} has stepped already: call update before the next")
         for each in self.groups:
@@ -112,6 +115,7 @@ class LoopDriver(Driver):
 
     def unscale_once(self, group: str) -> None:
         """Replace the gradient of a group by its unscaled one, if it is not yet."""
+        need_group(group, self.groups)
         if not self._judged:
             self._judged = True
             try:

@@ -10,7 +10,19 @@ from typing import Any
 import numpy as np
 
 from fp16sim.testing.adapters.looks import has_methods, is_refusal, made_of, stop_of, worded
-from fp16sim.testing.driver import ONE_GROUP, PEAK, Array, Driver, Floats, Refusal, Told, clipped, scaled
+from fp16sim.testing.driver import (
+    ONE_GROUP,
+    PEAK,
+    Array,
+    Driver,
+    Floats,
+    Refusal,
+    Told,
+    clipped,
+    need_group,
+    need_letter,
+    scaled,
+)
 from fp16sim.testing.histories import FINITE, NAN, OVERFLOW
 
 __all__ = ["TorchDriver"]
@@ -77,6 +89,7 @@ class TorchDriver(Driver):
 
     def backward(self, gradients: Mapping[str, Floats | None], dtype: str = "float32") -> None:
         for group, gradient in gradients.items():
+            need_group(group, self.groups)
             if gradient is None:
                 continue
             new, old = scaled(gradient, self.factor(group), dtype), self.gradient(group)
@@ -86,6 +99,7 @@ class TorchDriver(Driver):
                 self.put(group, new if old is None else old + new)
 
     def gradient(self, group: str) -> Array | None:
+        need_group(group, self.groups)
         gradient = self._optimizers[group].parameter.grad
         return None if gradient is None else self._tensors.array(gradient)
 
@@ -97,6 +111,7 @@ class TorchDriver(Driver):
     def unscale(self, group: str) -> None:
         if not has_methods(self.scaler, "unscale_"):
             raise Refusal(f"a {type(self.scaler).__name__} has no unscale_")
+        need_group(group, self.groups)
         self._called(group in self._stages, self.scaler.unscale_, self._optimizers[group], group)
         self._stages[group] = _UNSCALED
 
@@ -108,6 +123,7 @@ class TorchDriver(Driver):
             self.put(group, clipped(gradient, norm))
 
     def step(self, group: str) -> Array | None:
+        need_group(group, self.groups)
         optimizer = self._optimizers[group]
         before, optimizer.given = optimizer.steps, None
         stepped = self._stages.get(group) == _STEPPED
@@ -149,6 +165,7 @@ class TorchDriver(Driver):
         return driver
 
     def tell(self, letter: str) -> Told:
+        need_letter(letter)
         scaler, before, stop = self.scaler, self.counted, None
         try:
             for optimizer in self._optimizers.values():
