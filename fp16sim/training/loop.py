@@ -297,9 +297,8 @@ def _check_kinds(model: object, optimizer: object) -> None:
     if not isinstance(model, Module):
         raise TypeError(f"the model is {a_kind(model)}: pass a Module, such as fs.nn.Linear(64, 10)")
     if not (hasattr(optimizer, "parameters") and callable(getattr(optimizer, "step", None))):
-        raise TypeError(
-            f"the optimizer is {'a class' if isinstance(optimizer, type) else a_kind(optimizer)}: pass one such as fs.optim.SGD(model.parameters(), lr=0.1)"
-        )
+        what = "a class" if isinstance(optimizer, type) else a_kind(optimizer)
+        raise TypeError(f"the optimizer is {what}: pass one such as fs.optim.SGD(model.parameters(), lr=0.1)")
 
 
 def _functions(observers: Any) -> tuple[Observer, ...]:
