@@ -13,7 +13,7 @@ from fp16sim.cli import main
 
 OPEN_LOOP = (
     "A history is an open loop: it says which steps overflow, and under another scale others might have. "
-    'fs.scaling.simulate("torch", peaks) closes it.'
+    'fs.scaling.simulate("torch", peaks) closes it, by log2 of the largest gradient of each step.'
 )
 
 
