@@ -86,6 +86,7 @@ def test_a_condemned_scaler_of_the_package(capsys):
         "passed                7  overflow_never_raises_the_scale",
         "",
         f"{TINY}: 1 of 2 checks failed: 1 passed",
+        "1 more check runs for traits that you claim: interval=N (--traits)",
     ]  # fmt: skip
     assert captured.err == ""
 
@@ -142,7 +143,20 @@ def test_json_is_one_object_and_nothing_else(capsys):
 
 def test_one_that_does_not_return_is_condemned(capsys):
     captured = checked(capsys, "scalers_of_a_user:Stuck", code=1)
-    assert captured.out.count('"o": Stuck.update does not return') == 2
+    assert captured.out.splitlines()[:3] == [
+        "FAILED                5  scale_stays_above_zero",
+        '                         "o": Stuck.update does not return within 0.2 s',
+        "FAILED                   1 more as scale_stays_above_zero, where Stuck.update does not",
+    ]
+
+
+def test_what_is_not_claimed_is_told_where_nothing_is(capsys, monkeypatch):
+    monkeypatch.setattr(checking, "CHECKS", CHECKS)
+    only = ("--only", PICKED[0])
+    healthy = "robust,growth_interval=3"
+    data = json.loads(checked(capsys, healthy, *only, "--json", "--traits", "groups,rechecks", code=0).out)
+    assert data["unclaimed"] == ["power_of_two", "interval=N", "hysteresis=N", "any_order", "checked"]
+    assert "more checks" not in checked(capsys, healthy, *only, code=0).out
 
 
 @pytest.mark.parametrize(
@@ -208,7 +222,7 @@ def test_histories_are_read_as_the_checks_print_them(capsys):
     assert main([*words[:3], "o{166}."]) == 0
     assert "after each step of o{166}., from the initial scale on" in capsys.readouterr().out
     assert main([*words[:3], "(.o){20}"]) == 0
-    assert "after each step of (.o){20}, from the initial scale on" in capsys.readouterr().out
+    assert "steps of (.o){20}" in capsys.readouterr().out
     for history, says in (("o{x}.", "braces hold the length"), ("o{9999999}", "at most 1000000")):
         assert main([*words, history]) == 2
         assert says in capsys.readouterr().err

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stdout
 from typing import Any
@@ -53,7 +55,13 @@ def run(args: argparse.Namespace) -> int:
             raise Misuse(
                 f"--check {args.check} with {what}: the checks choose their histories; leave {what} out"
             )
-    from fp16sim.testing.checking import chosen_checks, claimed_checks, expected_reasons, verdicts
+    from fp16sim.testing.checking import (
+        chosen_checks,
+        claimed_checks,
+        expected_reasons,
+        unclaimed_traits,
+        verdicts,
+    )
     from fp16sim.testing.factories import expected_of, factory_of, traits_of
     from fp16sim.testing.report import Report, Verdict, rows
     from fp16sim.testing.search import need_hypothesis
@@ -89,16 +97,23 @@ def run(args: argparse.Namespace) -> int:
             if not args.json:
                 say(row + "\n")
         report = Report(tuple(kept))
+        unclaimed = unclaimed_traits(traits)
         if args.json:
-            say(
-                json.dumps(
-                    {"scaler": args.check, "traits": traits, **report.to_dict()}, indent=2, allow_nan=False
-                )
-                + "\n"
-            )
+            about = {"scaler": args.check, "traits": traits, "unclaimed": unclaimed}
+            say(json.dumps({**about, **report.to_dict()}, indent=2, allow_nan=False) + "\n")
         else:
             say(f"\n{args.check}: {report.summary()}\n")
+            if only is None and not any(check.trait for check in checks):
+                say(_more(unclaimed))
     return 1 if report.failures else 0
+
+
+def _more(unclaimed: list[str]) -> str:
+    """Say which checks did not run since nothing was claimed: what they look for was passed over in silence."""
+    several = len(unclaimed) > 1
+    more = f"{len(unclaimed)} more {'checks run' if several else 'check runs'} for traits that you claim"
+    text = f"{more}: {', '.join(unclaimed)} (--traits)"
+    return textwrap.fill(text, shutil.get_terminal_size((100, 24)).columns) + "\n"
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from fp16sim.testing.checks import CHECKS, Check
 from fp16sim.testing.factories import need_scaler
 from fp16sim.testing.report import Report, Verdict, judged
 from fp16sim.testing.search import need_hypothesis
-from fp16sim.testing.traits import as_traits
+from fp16sim.testing.traits import WITH_A_NUMBER, as_traits
 
 __all__ = [
     "Report",
@@ -26,6 +26,7 @@ __all__ = [
     "expected_reasons",
     "need_reasons",
     "scaler_checks",
+    "unclaimed_traits",
     "verdicts",
 ]
 
@@ -152,6 +153,17 @@ def claimed_checks(traits: Iterable[Any] | Mapping[str, Any] = ()) -> tuple[Chec
     """
     claimed = as_traits(traits)
     return tuple(check for check in CHECKS if check.trait is None or check.trait in claimed)
+
+
+def unclaimed_traits(traits: Iterable[Any] | Mapping[str, Any] = ()) -> list[str]:
+    """Give the traits that are not claimed and have checks of their own, as they are typed.
+
+    >>> unclaimed_traits(["power_of_two", {"interval": 500}])
+    ['hysteresis=N', 'groups', 'any_order', 'checked']
+    """
+    claimed = as_traits(traits)
+    names = dict.fromkeys(check.trait for check in CHECKS if check.trait not in (None, *claimed))
+    return [f"{name}=N" if name in WITH_A_NUMBER else str(name) for name in names]
 
 
 def chosen_checks(only: Iterable[str] | str | None, checks: Sequence[Check]) -> tuple[Check, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 import textwrap
 from collections import Counter
@@ -13,7 +14,7 @@ from unittest import SkipTest
 
 from fp16sim.testing.histories import shown
 from fp16sim.testing.raised import described, kind_and_place
-from fp16sim.testing.walk import Fault, Hang, NotApplicable
+from fp16sim.testing.walk import NO_RETURN, Fault, Hang, NotApplicable
 
 __all__ = [
     "EXPECTED",
@@ -52,7 +53,8 @@ class Verdict:
     reason : str
         Why a failure is expected.
     raised : str
-        The exception that ended it, if one did: its kind, and the file and the line that it comes from.
+        The exception that ended it, if one did: its kind, and the file and the line that it comes from. Or the call
+        that does not return.
     says : str
         The property, in a sentence.
     """
@@ -93,7 +95,9 @@ class Verdict:
         number = "" if self.number is None else str(self.number)
         what = self.what + (f" (expected: {self.reason})" if self.status == EXPECTED else "")
         head = f"{status:<{_STATUS}}  {number:>2}  {self.check:<{name}}"
-        broken = self.status == FAILED and self.says and not self.raised  # an exception tells of no rule
+        broken = (
+            self.status == FAILED and self.says and not self.raised
+        )  # an exception or a hang tells of no rule
         rule = _below(f"rule: {self.says}", width) if broken else []
         if len(head) + 2 + len(what) <= width:
             return "\n".join([f"{head}  {what}".rstrip(), *rule])
@@ -101,12 +105,19 @@ class Verdict:
 
 
 def _below(text: str, width: int) -> list[str]:
-    lines = textwrap.wrap(text, max(width - _INDENT, 24), break_long_words=False, break_on_hyphens=False)
+    columns = max(width - _INDENT, 24)
+    if text.startswith('"'):  # a history, which may be longer than a line
+        history, space, rest = text.partition(" ")
+        parts = [history[start : start + columns] for start in range(0, len(history), columns)]
+        text = " ".join(parts) + space + rest
+    lines = textwrap.wrap(text, columns, break_long_words=False, break_on_hyphens=False)
     return [" " * _INDENT + line for line in lines]
 
 
 def rows(verdicts: Iterable[Verdict], name: int, width: int | None = None) -> Iterator[str]:
-    """Give what a terminal shows of verdicts as they come; what one exception ended more than once stands at the end.
+    """Give what a terminal shows of verdicts as they come; what an exception or a hang ended again stands at the end.
+
+    There the check with the shortest history comes first, if that was not the first one that it ended.
 
     Parameters
     ----------
@@ -123,12 +134,22 @@ def rows(verdicts: Iterable[Verdict], name: int, width: int | None = None) -> It
         same.append(verdict)
         if len(same) == 1:
             yield verdict.lines(name, width)
-    for raised, (first, *others) in ended.items():
+    for raised, same in ended.items():
+        shortest = min(same, key=_length)
+        if shortest is not same[0]:
+            yield shortest.lines(name, width)
+        others = [verdict for verdict in same[1:] if verdict is not shortest]
         if others:
             error = raised.partition(": ")[0]  # its text stands above
+            how = f"where {raised}" if raised.endswith(NO_RETURN) else f"by the same {error}"
             names = ", ".join(verdict.check for verdict in others)
-            lines = _below(f"{len(others)} more as {first.check}, by the same {error}: {names}", width)
+            lines = _below(f"{len(others)} more as {shortest.check}, {how}: {names}", width)
             yield "\n".join([FAILED.upper() + lines[0][len(FAILED) :], *lines[1:]])
+
+
+def _length(verdict: Verdict) -> float:
+    """The steps of its history; without one it leads no others."""
+    return math.inf if verdict.history is None else len(verdict.history)
 
 
 def _columns() -> int:
@@ -191,11 +212,14 @@ class Report:
         return "\n".join(rows(self.verdicts, name, width))
 
     def reasons(self) -> list[str]:
-        """Give a line for each failure, with the names of the checks that it ended."""
+        """Give a line for each failure, with the names of the checks that it ended, and the shortest history."""
         names: dict[str, list[Verdict]] = {}
         for verdict in self.failures:  # one that hangs or raises at once does so in every check
             names.setdefault(verdict.raised or verdict.what, []).append(verdict)
-        return [f"{', '.join(each.check for each in same)}: {same[0].what}" for same in names.values()]
+        return [
+            f"{', '.join(each.check for each in same)}: {min(same, key=_length).what}"
+            for same in names.values()
+        ]
 
 
 def judged(

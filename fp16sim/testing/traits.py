@@ -7,7 +7,7 @@ from typing import Any
 
 from fp16sim.emulator.formats import nearest_name
 
-__all__ = ["TRAITS", "as_traits"]
+__all__ = ["TRAITS", "WITH_A_NUMBER", "as_traits"]
 
 TRAITS: dict[str, str] = {
     "power_of_two": "scales are powers of two, and scaling changes no bit",
@@ -19,7 +19,8 @@ TRAITS: dict[str, str] = {
     "any_order": "calls in any order are right, or refused",
     "cost": "the number of steps of a plain scaler, of 5 us each, that take as long as one of this",
 }
-_WITH_A_NUMBER = ("interval", "hysteresis", "cost")
+WITH_A_NUMBER = ("interval", "hysteresis", "cost")
+"""Those that are claimed with a number."""
 
 
 def as_traits(traits: Any) -> dict[str, Any]:
@@ -58,9 +59,9 @@ def _mapped(given: Mapping[Any, Any]) -> Iterator[tuple[str, Any]]:
     for name, value in given.items():
         _need_known(name)
         number = isinstance(value, int) and not isinstance(value, bool) and value > 0
-        if name in _WITH_A_NUMBER and not number:
+        if name in WITH_A_NUMBER and not number:
             raise ValueError(f"trait {name!r}={value!r}: {TRAITS[name]}; pass {{{name!r}: 2}}, for example")
-        if name not in _WITH_A_NUMBER and value is not True:
+        if name not in WITH_A_NUMBER and value is not True:
             raise ValueError(f"trait {name!r}={value!r}: it is claimed or not; pass {name!r}")
         yield name, value
 
@@ -76,7 +77,7 @@ def _typed(text: str) -> Iterator[tuple[str, Any]]:
             raise ValueError(f"trait {part!r}: write a comma between two, {','.join(words)}")
         name, equals, value = (each.strip() for each in part.partition("="))
         _need_known(name)
-        if name not in _WITH_A_NUMBER:
+        if name not in WITH_A_NUMBER:
             if equals:
                 raise ValueError(f"trait {part!r}: it is claimed or not; write {name}")
             yield name, True

@@ -17,6 +17,7 @@ from fp16sim.testing.raised import described, kind_and_place
 
 __all__ = [
     "ERRORS",
+    "NO_RETURN",
     "Fault",
     "Hang",
     "Joint",
@@ -28,6 +29,10 @@ __all__ = [
     "usable",
     "written",
 ]
+
+
+NO_RETURN = "does not return"
+"""What is said of a call that hangs, after its name."""
 
 
 class Fault(AssertionError):
@@ -51,7 +56,7 @@ class Fault(AssertionError):
     def raised(self) -> str:
         """What ended it: an exception by its kind and place, or the call that does not return; empty if neither did."""
         if self.hangs:
-            return self.what.partition(" within ")[0]
+            return self.what.partition(NO_RETURN)[0] + NO_RETURN
         cause = self.__cause__
         while isinstance(cause, Fault):
             cause = cause.__cause__

@@ -21,7 +21,7 @@ from types import FrameType
 from typing import Any
 
 from fp16sim.testing.histories import NAN, OVERFLOW, RESTART
-from fp16sim.testing.walk import Fault, Hang, Walk
+from fp16sim.testing.walk import NO_RETURN, Fault, Hang, Walk
 
 __all__ = ["FIRST_LOOKS", "LATER_LOOKS", "Watch", "forget", "shortest_hang", "watched"]
 
@@ -47,6 +47,8 @@ _Factory = Callable[[], Any]
 
 _hung: weakref.WeakKeyDictionary[_Factory, str] = weakref.WeakKeyDictionary()
 """Factories whose scalers hung, with the shortest history that does; empty while that is not known."""
+_waited_for: weakref.WeakKeyDictionary[_Factory, str] = weakref.WeakKeyDictionary()
+"""The same with what is said of the call that did first."""
 _own = threading.local()
 
 
@@ -88,7 +90,12 @@ class Watch:
         self.stubborn |= call is self._interrupted
         self._interrupted = call
         assert caller is not None  # there is a call
-        self.fault = _fault(caller, _described(frame, call, caller))
+        what = _described(frame, call, caller)
+        if _known(self.make) is None:
+            _keep(_waited_for, self.make, what)
+        if _kept(_waited_for, self.make) in (None, what):  # this call, now or before
+            what += f" within {FIRST_LOOKS * LOOK_EVERY:g} s"
+        self.fault = _fault(caller, what)
         _remember(self.make, _known(self.make) or "")
         return True
 
@@ -185,15 +192,23 @@ def forget(make: _Factory) -> None:
 
 
 def _known(make: _Factory) -> str | None:
+    return _kept(_hung, make)
+
+
+def _remember(make: _Factory, history: str) -> None:
+    _keep(_hung, make, history)
+
+
+def _kept(texts: weakref.WeakKeyDictionary[_Factory, str], make: _Factory) -> str | None:
     try:
-        return _hung.get(make)
+        return texts.get(make)
     except TypeError:  # no weak reference, or no hash
         return None
 
 
-def _remember(make: _Factory, history: str) -> None:
+def _keep(texts: weakref.WeakKeyDictionary[_Factory, str], make: _Factory, text: str) -> None:
     try:
-        _hung[make] = history
+        texts[make] = text
     except TypeError:
         return
 
@@ -234,13 +249,13 @@ def _fault(caller: FrameType | None, what: str) -> Fault:
 def _described(frame: FrameType | None, call: FrameType, caller: FrameType) -> str:
     """Name the outermost function that is not of this package; else the one called."""
     if caller.f_code.co_name == "made":
-        return "making a scaler does not return"
+        return f"making a scaler {NO_RETURN}"
     found = call
     while frame is not None and frame is not caller:
         if not frame.f_code.co_filename.startswith(_PACKAGE):
             found = frame
         frame = frame.f_back
-    return f"{found.f_code.co_qualname.rpartition('<locals>.')[2]} does not return"
+    return f"{found.f_code.co_qualname.rpartition('<locals>.')[2]} {NO_RETURN}"
 
 
 def _timer_is_free() -> bool:

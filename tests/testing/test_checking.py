@@ -248,6 +248,31 @@ REPORT = Report(
 )
 
 
+def test_the_check_with_the_shortest_history_leads_those_that_an_exception_or_a_hang_ended():
+    histories = {"first": "ooo", "second": "oo", "third": "o", "fourth": "o", "without": None}
+    error, hang = "KeyError (mine.py, line 3)", "Mine.update does not return"
+    for raised, how in ((error, f"by the same {error}"), (hang, f"where {hang}")):
+        same = [
+            Verdict(name, 1, FAILED, f'"{steps}": {raised}', steps, "", raised, "A rule.")
+            for name, steps in histories.items()
+        ]
+        report = Report((same[0], Verdict("other", 2, PASSED), *same[1:]))
+        assert [" ".join(line.split()) for line in report.table(300).splitlines()] == [
+            f'FAILED 1 first "ooo": {raised}',
+            "passed 2 other",
+            f'FAILED 1 third "o": {raised}',
+            f"FAILED 3 more as third, {how}: second, fourth, without",
+        ]
+        assert report.reasons() == [f'first, second, third, fourth, without: "o": {raised}']
+
+
+def test_no_history_is_longer_than_a_line():
+    history = ("." * 3 + "o" * 4 + "." * 2 + "o") * 9 + "n" + "o...oo.o.." * 5 + "nn"
+    lines = Verdict("any", 1, FAILED, f'"{history}": the end of it', history).lines(3, 60).splitlines()
+    assert max(map(len, lines)) == 60
+    assert "".join(line.strip() for line in lines[1:]).startswith(f'"{history}":')
+
+
 def test_the_table_fits_the_width():
     assert REPORT.table(100).splitlines() == [
         "passed                4  scale_stays_finite",

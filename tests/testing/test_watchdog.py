@@ -119,8 +119,34 @@ def fault(check, make):
     ],
 )
 def test_a_call_that_does_not_return_is_a_fault_with_its_history(kind, history, what):
+    watchdog.forget(kind)
     found = fault(told(".on"), kind)
-    assert (found.history, found.what) == (history, what)
+    assert (found.history, found.what) == (history, f"{what} within 0.2 s")
+    assert (found.hangs, found.raised) == (True, what)
+    assert fault(told(".on"), kind).what == found.what  # it is interrupted earlier, and known by then
+
+
+def test_of_another_call_than_the_first_nobody_knows_how_long_it_takes():
+    class InOneOfTwo(Halving):
+        @property
+        def scale(self):
+            while self.steps:
+                pass
+            return 1024.0
+
+        @scale.setter
+        def scale(self, scale):
+            pass
+
+    def examine(case):
+        walk = case.walk()
+        walk.tell(".")
+        walk.scale()
+
+    check = Check("both", None, examine)
+    assert fault(check, InOneOfTwo).what == "InOneOfTwo.scale does not return within 0.2 s"
+    InOneOfTwo.stuck = lambda self, steps: True
+    assert fault(check, InOneOfTwo).what == "Halving.update does not return"
 
 
 def test_the_next_check_finds_it_sooner_and_hypothesis_is_as_before():
@@ -139,7 +165,8 @@ def test_the_next_check_finds_it_sooner_and_hypothesis_is_as_before():
 def test_every_check_names_itself_and_the_others_go_on():
     found = list(verdicts(Always))
     assert {verdict.status for verdict in found} <= {"failed", "not applicable"}
-    hung = [verdict for verdict in found if verdict.what.endswith("Halving.update does not return")]
+    hung = [verdict for verdict in found if verdict.raised == "Halving.update does not return"]
+    assert hung[0].what.endswith(" does not return within 0.2 s")
     assert {"scale_stays_finite", "scale_stays_above_zero"} <= {verdict.check for verdict in hung}
     assert {verdict.history for verdict in hung} <= {".", "o", "n"}
     with pytest.raises(ScalerCheckError, match=r"scale_stays_finite, .*: .*does not return"):
@@ -192,7 +219,7 @@ def test_somebody_elses_timer_is_left_alone():
     try:
         signal.setitimer(signal.ITIMER_REAL, 1000)
         assert fault(told(), AtAnOverflow).history == "o"
-        assert fault(told(), Asleep).what == "Asleep.update does not return"
+        assert fault(told(), Asleep).raised == "Asleep.update does not return"
         assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 1000
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -319,7 +346,7 @@ def test_a_scaler_in_a_folder_called_hypothesis_is_watched(tmp_path):
     inner = {}
     exec(compile("def update(self, observation):\n    while True:\n        pass", file, "exec"), inner)
     kind = type("Mine", (), {"scale": 8.0, "update": inner["update"]})
-    assert fault(told(), kind).what == "update does not return"
+    assert fault(told(), kind).raised == "update does not return"
 
 
 def test_the_users_time_at_a_debuggers_prompt_is_not_the_scalers():
