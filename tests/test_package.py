@@ -19,7 +19,7 @@ PACKAGE = Path(fp16sim.__file__).parent
 LAYERS = (
     ("emulator.flags", "emulator.formats", "emulator.rounding", "emulator.datapath", "emulator.datapath_rules",
      "emulator.random_bits", "emulator.convolution_geometry", "emulator.philox", "emulator.programs",
-     "emulator.kernels.float32_constants", "recording.histogram"),
+     "emulator.kernels.float32_constants", "recording.histogram", "extras"),
     ("emulator.exact", "emulator.reference", "emulator.reference_order", "emulator.reference_dot",
      "emulator.reference_tensor_core", "emulator.reference_convolution", "emulator.reference_functions",
      "emulator.reference_layers", "emulator.reference_layers_norms", "emulator.reference_layers_recurrent",

@@ -10,11 +10,13 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from fp16sim.extras import not_installed
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["REMEDY", "new_axes", "new_figure", "png", "run_colours", "svg"]
+__all__ = ["new_axes", "new_figure", "png", "run_colours", "svg"]
 
 # The Okabe-Ito palette: told apart with every common colour blindness, and in grey.
 VERMILION, BLUE, GREEN, ORANGE, PURPLE = "#d55e00", "#0072b2", "#009e73", "#e69f00", "#cc79a7"
@@ -23,11 +25,6 @@ RUN_COLOURS = (VERMILION, BLUE, GREEN, PURPLE, ORANGE)
 
 WIDTH = 8.6
 """Inches; every picture is as wide."""
-
-REMEDY = (
-    "pictures need matplotlib, which is not installed: pip install 'fp16sim[report]', or in a clone "
-    "pip install -e '.[report]'"
-)
 
 
 def new_figure(height: float) -> Figure:
@@ -41,7 +38,7 @@ def new_figure(height: float) -> Figure:
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise ImportError(REMEDY) from error
+        raise ImportError(not_installed("pictures need matplotlib", "report")) from error
     return Figure(figsize=(WIDTH, height), facecolor="white")
 
 

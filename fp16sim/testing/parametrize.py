@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fp16sim.emulator.formats import nearest_name
+from fp16sim.extras import not_installed
 from fp16sim.testing.case import Make, need_factory
 from fp16sim.testing.checking import claimed_checks, expected_reasons, need_reasons
 from fp16sim.testing.checks import Check
@@ -150,7 +151,5 @@ def _pytest() -> Any:
     try:
         import pytest
     except ImportError as error:
-        raise ImportError(
-            "parametrize_scalers needs pytest, which is not installed: pip install 'fp16sim[testing]'"
-        ) from error
+        raise ImportError(not_installed("parametrize_scalers needs pytest", "testing")) from error
     return pytest

@@ -7,6 +7,8 @@ import sysconfig
 import traceback
 from pathlib import Path
 
+import numpy as np
+
 __all__ = ["described", "forget_the_way", "kind_and_place", "place_of", "text_of"]
 
 _PACKAGE = str(Path(__file__).parent.parent / "x")[:-1]
@@ -19,13 +21,24 @@ _INSTALLED = tuple(
 def described(error: BaseException) -> str:
     """Write an error in one line, with the file and the line that it comes from, unless it is this package's own.
 
+    What was asked for a method that it lacks is named, if it is something that the checks gave.
+
     >>> described(ValueError("two\\n lines")), described(KeyError())
     ('ValueError: two lines', 'KeyError')
     """
     text = text_of(error)
     what = f"{type(error).__name__}: {text}" if text else type(error).__name__
     place = place_of(error)
-    return f"{what} ({place})" if place else what
+    return (f"{what} ({place})" if place else what) + _given(error)
+
+
+def _given(error: BaseException) -> str:
+    """Say what the checks gave, where a scaler asked it for an attribute of another framework's."""
+    asked = getattr(error, "obj", None) if isinstance(error, AttributeError) else None
+    if isinstance(asked, (np.ndarray, np.generic)):
+        return "; what it is given is numpy's (torch's, if it looks like a GradScaler and its module imports torch)"
+    stands_for = getattr(type(asked), "stands_for", "")
+    return f"; it is given {stands_for}" if stands_for else ""
 
 
 def text_of(error: BaseException) -> str:

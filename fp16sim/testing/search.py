@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar
 
+from fp16sim.extras import not_installed
 from fp16sim.testing.shortening import shortened
 from fp16sim.testing.walk import Fault, Walk
 
@@ -38,10 +39,7 @@ def need_hypothesis(what: str) -> None:
     except ModuleNotFoundError as error:
         if error.name != "hypothesis":
             raise
-        raise ImportError(
-            f"{what} needs Hypothesis, which is not installed: pip install 'fp16sim[testing]'",
-            name="hypothesis",
-        ) from None
+        raise ImportError(not_installed(f"{what} needs Hypothesis", "testing"), name="hypothesis") from None
 
 
 def search(strategy: Any, examine: Callable[[T], None], examples: int = 100) -> None:

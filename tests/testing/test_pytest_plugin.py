@@ -77,7 +77,8 @@ def test_every_check_of_every_scaler_is_a_test_and_no_other_runs(run):
     }
     failure = text[text.index("= FAILURES =") : text.index("= short test summary")]
     assert f"__ {TINY}: scale_stays_above_zero __" in failure
-    assert re.search(r'scale_stays_above_zero _+\n"o": the scale went from 2\^-149 to 0[^\n]*\n_', failure)
+    says = r'"o": the scale went from 2\^-149 to 0[^\n]*\nrule: The scale never becomes zero or negative\.\n_'
+    assert re.search(rf"scale_stays_above_zero _+\n{says}", failure)
     assert "fp16sim/testing" not in failure
     assert "goes_on_after_a_stop: it never stops" in text
 
@@ -173,7 +174,10 @@ sys.exit(pytest.main({words}, plugins=[Without()]))
         [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == pytest.ExitCode.USAGE_ERROR
-    says = "ERROR: --fp16sim-scaler needs Hypothesis, which is not installed: pip install 'fp16sim[testing]'"
+    says = (
+        "ERROR: --fp16sim-scaler needs Hypothesis, which is not installed: pip install 'fp16sim[testing]', or in a "
+        "clone pip install -e '.[testing]'"
+    )
     assert (done.stdout + done.stderr).strip() == says
 
 

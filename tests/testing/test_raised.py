@@ -3,9 +3,12 @@
 import json
 import traceback
 
+import numpy as np
 import pytest
+from fp16sim_lookalikes import TorchLike
 
 from fp16sim.scaling import Observation, make
+from fp16sim.testing.adapters.torch_like import TorchDriver
 from fp16sim.testing.case import Case
 from fp16sim.testing.raised import described, forget_the_way, kind_and_place, place_of, text_of
 from fp16sim.testing.walk import Fault
@@ -125,3 +128,25 @@ def test_an_error_without_a_text_has_its_kind_and_its_place():
     assert described(error) == f"Unsayable ({line(raises)})"
     fault = caught(Case(type("Mine", (), {"scale": 8.0, "update": lambda *_: raises()})).walk().tell, "o")
     assert fault.what == f"the scaler raised Unsayable ({line(raises)})"
+
+
+def asked(given, name):
+    try:
+        getattr(given, name)
+    except AttributeError as error:
+        return described(error)
+
+
+def test_what_the_checks_gave_is_named_where_it_is_asked_for_what_it_lacks():
+    says = (
+        "; what it is given is numpy's (torch's, if it looks like a GradScaler and its module imports torch)"
+    )
+    assert asked(np.ones(1), "isfinite").endswith(says)
+    assert asked(np.float32(1.0), "detach").endswith(says)
+    optimizer = TorchDriver(TorchLike())._optimizers["all"]
+    assert asked(optimizer, "state").endswith("; it is given an optimizer that has `param_groups`, `step()` and "
+                                             "`zero_grad()`, and nothing else")  # fmt: skip
+    assert asked(optimizer.parameter, "data").endswith(
+        "; it is given a parameter that has a `grad`, and nothing else"
+    )
+    assert asked([], "detach").endswith(f"line {asked.__code__.co_firstlineno + 2})")

@@ -179,7 +179,8 @@ for enter in (
 def test_without_hypothesis_every_entrance_is_one_error_that_names_the_extra():
     done = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines() == [
-        f"ImportError {what} needs Hypothesis, which is not installed: pip install 'fp16sim[testing]'"
+        f"ImportError {what} needs Hypothesis, which is not installed: pip install 'fp16sim[testing]', or in a clone "
+        "pip install -e '.[testing]'"
         for what in (
             "check_scaler",
             "the check scale_stays_finite",

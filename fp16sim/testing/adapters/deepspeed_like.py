@@ -20,7 +20,8 @@ __all__ = ["DeepSpeedDriver"]
 class DeepSpeedDriver(LoopDriver):
     """The loop of DeepSpeed's ZeRO optimizer around a scaler, without DeepSpeed.
 
-    Needed are ``update_scale(overflow)`` and the number `cur_scale` or `loss_scale`. The loss is multiplied in float32.
+    Needed are ``update_scale(overflow)``, which is given a bool, and the number `cur_scale` or `loss_scale`; the object
+    sees no gradients. The loss is multiplied in float32.
     As in ``DeepSpeedZeroOptimizer.step`` (DeepSpeed 0.19.8), a step overflows if an element is infinite or NaN or
     float32 cannot hold the norm of all gradients; then the scale is updated; then the gradients are multiplied by the
     float32 reciprocal of the scale as it now is. A checkpoint holds the object itself. Groups are ranks, which share

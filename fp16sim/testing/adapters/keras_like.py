@@ -25,7 +25,8 @@ class KerasDriver(LoopDriver):
     Needed are ``build(variables)``, ``scale_loss(loss)``, ``apply(gradients, variables)`` and `inner_optimizer`, whose
     ``apply`` is replaced by one that records (Keras 3.15). The scale is `dynamic_scale`. A group is a variable, all of
     one optimizer. If the object is made of Keras, losses, gradients and variables are those of its backend; a
-    look-alike is given numpy arrays, and objects with a `value`. A checkpoint holds what ``save_own_variables`` stores.
+    look-alike is given float32 numpy arrays, None for a group without a gradient, and as variables objects with a
+    `value` and nothing else. A checkpoint holds what ``save_own_variables`` stores.
     Nothing can be unscaled before ``apply``. Steps are counted by `iterations`.
     """
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import cache
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -39,10 +38,13 @@ class TorchDriver(Driver):
     ``unscale_(optimizer)``, ``get_scale()``, ``state_dict()`` and ``load_state_dict(state)``.
 
     The optimizer records what it is given. It has `param_groups`, a list of one dict, whose entry ``"params"`` is a
-    list of one parameter with a `grad`; and ``step()``. If the object is made of torch, they are an Optimizer and a
-    Parameter of torch, in float32, on the scaler's device: autograd adds a float16 gradient to a float32 parameter in
-    float32. The parameter of a ``ShardedGradScaler`` has the dtype of its gradient. A look-alike without torch finds
-    float32 numpy arrays as `grad`, and may change them in place or replace them; ``scale`` is given ``np.float32(1)``.
+    list of one parameter with a `grad`; ``step()`` and ``zero_grad()``. If the object is made of torch, which is if its
+    class or a base class is torch's or stands in a module that imports torch, they are an Optimizer and a Parameter of
+    torch, in float32, on the scaler's device: autograd adds a float16 gradient to a float32 parameter in float32. The
+    parameter of a ``ShardedGradScaler`` has the dtype of its gradient. A look-alike without torch finds float32 numpy
+    arrays as `grad`, or None, and may change them in place or replace them; ``scale`` is given ``np.float32(1)``, and
+    may give anything that ``float()`` takes. Arrays have no ``isfinite()``, ``mul_()`` or ``detach()``, and the
+    optimizer no `state`: such a call is a fault of the scaler.
 
     What it says of calls out of order (RuntimeError, AssertionError, ValueError), or of a step without gradients, is a
     refusal.
@@ -192,8 +194,19 @@ class TorchDriver(Driver):
             raise
 
 
+class _Parameter:
+    """A parameter of a look-alike without torch."""
+
+    stands_for = "a parameter that has a `grad`, and nothing else"
+
+    def __init__(self) -> None:
+        self.grad: Any = None
+
+
 class _Recorder:
     """An optimizer that keeps what it is given."""
+
+    stands_for = "an optimizer that has `param_groups`, `step()` and `zero_grad()`, and nothing else"
 
     def __init__(self, parameter: Any) -> None:
         self.parameter = parameter
@@ -215,7 +228,7 @@ class _Arrays:
     """Tensors of a look-alike without torch: numpy arrays."""
 
     def optimizer(self) -> Any:
-        return _Recorder(SimpleNamespace(grad=None))
+        return _Recorder(_Parameter())
 
     def new(self, value: Any) -> Any:
         return value

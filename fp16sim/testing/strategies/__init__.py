@@ -18,15 +18,14 @@ Hypothesis: ``pip install 'fp16sim[testing]'``.
 from typing import TYPE_CHECKING, Any
 
 from fp16sim.emulator.formats import no_such_name
+from fp16sim.extras import not_installed
 
 try:
     import hypothesis as _hypothesis  # noqa: F401  for the message
 except ModuleNotFoundError as error:
     if error.name != "hypothesis":
         raise
-    raise ImportError(
-        "fp16sim.testing.strategies needs Hypothesis, which is not installed: pip install 'fp16sim[testing]'"
-    ) from error
+    raise ImportError(not_installed("fp16sim.testing.strategies needs Hypothesis", "testing")) from error
 
 from fp16sim.testing.strategies.arrays import half_arrays
 from fp16sim.testing.strategies.gradients import gradients

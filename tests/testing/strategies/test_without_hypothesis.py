@@ -34,5 +34,5 @@ def test_strategies_name_the_extra(program: str) -> None:
     assert found.returncode == 1
     assert found.stderr.splitlines()[-1] == (
         "ImportError: fp16sim.testing.strategies needs Hypothesis, which is not installed: "
-        "pip install 'fp16sim[testing]'"
+        "pip install 'fp16sim[testing]', or in a clone pip install -e '.[testing]'"
     )
