@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import subprocess
 import sys
 from typing import Any
@@ -70,6 +71,37 @@ def test_what_a_backend_does_not_do_is_never_passed() -> None:
     assert what["matmul"] == "the backend has no method 'matmul'"
     assert what["maximum_of"] == what["elementwise.fma"] == "NotImplementedError"
     assert what["elementwise.add"].startswith("not done by the backend: add in binary16, stochastic")
+
+
+def test_what_does_no_flags_is_held_to_all_else() -> None:
+    class NoFlags(Partial):
+        def elementwise(self, *arguments: Any) -> Outcome:
+            if len(arguments) > 5 and arguments[5]:
+                raise NotImplementedError
+            return super().elementwise(*arguments)
+
+    report = check_backend(NoFlags, methods=["elementwise.add"], examples=2)
+    says = "not done by the backend: add in binary16, nearest_even, watch='counts'; "
+    assert report.verdicts[0].what.startswith(says)
+
+    class AndWrong(NoFlags):
+        def elementwise(self, *arguments: Any) -> Outcome:
+            outcome = super().elementwise(*arguments)
+            return outcome._replace(bits=outcome.bits ^ np.uint16(len(arguments) == 7))
+
+    with pytest.raises(BackendCheckError, match=r"nearest_even, with an array to write into: .* gave 0x"):
+        check_backend(AndWrong, methods=["elementwise.add"], examples=2)
+
+
+def test_an_error_comes_with_its_place_and_goes_to_another_process_and_back() -> None:
+    backend = Odd()
+    backend.given = lambda bits: 1 // 0
+    with pytest.raises(
+        BackendCheckError, match=r"ZeroDivisionError: .* \(.*test_backend\.py, line"
+    ) as caught:
+        check_backend(backend, methods=["relu"])
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert (str(again), again.report) == (str(caught.value), caught.value.report)
 
 
 def test_a_check_by_itself_raises_or_skips() -> None:

@@ -237,7 +237,7 @@ def an_operand_that_stretches_is_repeated_as_a_whole(
 @plant(
     "matmul",
     "matmul of binary16 by datapath 'float16' to binary16, left operand repeated: "
-    "# * # raised ValueError: strides of 0",
+    "# * # raised ValueError: strides of 0 (HERE)",
 )
 def rows_that_are_repeated_without_a_copy_are_refused(a, b, *rest):
     if a.size and 0 in a.strides:
@@ -358,8 +358,12 @@ def found(one: Plant) -> str:
 
 
 def pattern(text: str) -> str:
-    """Give a message without its numbers: # is an encoding with its value, $ an encoding, SUM up to four to add."""
-    text = re.sub(r"0x\w+ \([^)]*\)", "#", text.split("; also for ")[0])
+    """Give a message without its numbers: # is an encoding with its value, $ an encoding, SUM up to four to add.
+
+    HERE is a line of a file.
+    """
+    text = re.sub(r" \([^ ]*\.py, line \d+\)", " (HERE)", text.split("; also for ")[0])
+    text = re.sub(r"0x\w+ \([^)]*\)", "#", text)
     text = re.sub(r"(?<=: )#( \+ #){1,3}(?= gave|: the result)", "SUM", text)
     return re.sub(r"0x\w+", "$", text)
 

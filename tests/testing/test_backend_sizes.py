@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -9,10 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fp16sim.emulator.backends.base import Outcome
 from fp16sim.emulator.backends.cpu import CpuBackend
 from fp16sim.emulator.convolution_geometry import Geometry
 from fp16sim.emulator.datapath import DATAPATHS, Datapath
 from fp16sim.emulator.formats import binary16
+from fp16sim.emulator.rounding import Rounding
 from fp16sim.testing import BackendCheckError, Fault, check_backend
 from fp16sim.testing.backend import datapaths, index_sums, inputs
 from fp16sim.testing.backend.smaller import alike, cuts, integers, lists, made_smaller, numbers, sizes
@@ -98,6 +101,40 @@ def test_a_fault_beyond_eight_terms_is_shown_by_one_by_nine_by_one_at_any_number
     for examples in (1, 16):
         message = shown(wrong("matmul", lambda a, *_: a.shape[2] > 8), "matmul", examples=examples)
         assert message.startswith(zeros)
+
+
+def test_blocks_of_columns_in_the_place_of_each_other_are_found() -> None:
+    for width in (2, 4, 8, 16):
+
+        def fault(a: Any, b: Any, *rest: Any, width: int = width) -> Any:
+            outcome = CpuBackend().matmul(a, b, *rest)
+            if b.shape[2] >= 2 * width and len(rest) < 6:
+                left, right = outcome.bits[..., :width].copy(), outcome.bits[..., width : 2 * width].copy()
+                outcome.bits[..., :width], outcome.bits[..., width : 2 * width] = right, left
+            return outcome
+
+        message = shown(type("Wrong", (CpuBackend,), {"matmul": staticmethod(fault)}), "matmul")
+        assert f"(1, 1, 1) by (1, 1, {2 * width})" in message
+
+
+def test_a_long_product_in_blocks_is_found() -> None:
+    def fault(
+        a: Any, b: Any, c: Any, fmt: Any, path: Any, out_format: Any, watch: str = "", *into: Any
+    ) -> Any:
+        if a.shape[2] <= 512 or watch:
+            return CpuBackend().matmul(a, b, c, fmt, path, out_format, watch, *into)
+        rest = CpuBackend().matmul(a[..., 512:], b[:, 512:], None, fmt, path, path.start_format).bits
+        first = CpuBackend().matmul(a[..., :512], b[:, :512], c, fmt, path, path.start_format).bits
+        total = CpuBackend().elementwise(
+            "add", [first.reshape(-1), rest.reshape(-1)], path.start_format, Rounding()
+        )
+        bits = CpuBackend().convert(total.bits, path.start_format, out_format, Rounding()).bits
+        return Outcome(bits.reshape(first.shape), None, None)
+
+    message = shown(type("Wrong", (CpuBackend,), {"matmul": staticmethod(fault)}), "matmul", "float32")
+    terms = re.search(r"\((\d+) in all\)", message)
+    assert terms is not None, message
+    assert 512 < int(terms[1]) < 540
 
 
 def test_terms_that_are_left_out_are_shown_by_a_one_behind_zeros() -> None:

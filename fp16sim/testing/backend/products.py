@@ -35,8 +35,12 @@ __all__ = ["CHECKS"]
 
 Array = npt.NDArray[Any]
 _LARGE = (65, 67, 19)
+_DIFFERENT = 3
+"""Columns that differ: repeated, they are no block of the hardware's, so that a block in the place of another shows."""
 _SIDES = (3, 37)
 """Of a product whose number of terms is walked through: vectors of 4 to 32 columns, and a rest of 1 or 5."""
+_LONG = 1031
+"""Terms of one product; matrix libraries have blocks of 256 to 768."""
 _MOST_PRODUCTS = 3000
 """Of one that is drawn."""
 _TERMS = 2
@@ -76,7 +80,7 @@ def _groups(case: BackendCase) -> Iterator[Group]:
 def _walk(route: Route) -> Iterator[Matrices]:
     """Give products of every number of terms, rows and columns, and one that is large enough to be divided."""
     for k in lengths(route.path):
-        yield _regular(route, *_SIDES, k, (3, 2) if k < 10 else (2, 2) if k < 18 else (1, 1))
+        yield _regular(route, *_SIDES, k, (2, _DIFFERENT) if k < 18 else (1, 1))
     for layout in LAYOUTS[1:]:
         for layouts in ((layout, "contiguous"), ("contiguous", layout)):
             yield _regular(route, *_SIDES, _TERMS, (2, 2))._replace(layouts=layouts)
@@ -85,14 +89,23 @@ def _walk(route: Route) -> Iterator[Matrices]:
     # A start of -0 shows where all products are -0 too.
     yield Matrices(route, Vectors([[minus]], 2), Vectors([[one]], 1), start, 1, ("contiguous", "contiguous"))
     for m, n in (*zip(WALKED[1:], reversed(WALKED[1:]), strict=True), (0, 1), (1, 0)):
-        yield _regular(route, m, n, _TERMS, (2, 2))
-    yield _regular(route, *_LARGE, (2, 2))
+        yield _regular(route, m, n, _TERMS, (_DIFFERENT, _DIFFERENT))
+    yield _regular(route, *_LARGE, (1, _DIFFERENT))
+    # Libraries divide long sums into blocks: of few bits near one, as far exponents would be infinite before that, and
+    # to the accumulator's format, as a narrower one hides the order.
+    left, right = (
+        regular(route.fmt, _LONG, 1, side, turn) for side, turn in zip(_SIDES, (1, 3), strict=True)
+    )
+    exact = route._replace(out_format=route.path.start_format)
+    yield Matrices(exact, left, right, None, 1, ("contiguous", "contiguous"))
 
 
 def _regular(route: Route, m: int, n: int, k: int, numbers: tuple[int, int]) -> Matrices:
+    # The first vector has far exponents left, and few bits near one right: such products show in which order they are
+    # added more often than those of far exponents, of which one swamps the others.
     left, right = (
-        regular(route.fmt, k, number, places, stream)
-        for number, places, stream in zip(numbers, (m, n), (0, 2), strict=True)
+        regular(route.fmt, k, number, places, turn)
+        for number, places, turn in zip(numbers, (m, n), (0, 3), strict=True)
     )
     return Matrices(route, left, right, None, 1, ("contiguous", "contiguous"))
 

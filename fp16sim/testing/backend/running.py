@@ -72,9 +72,11 @@ class BackendCheckError(AssertionError):
     """
 
     def __init__(self, report: Report) -> None:
-        lines = [f"{verdict.check}: {verdict.what}" for verdict in report.failures]
-        super().__init__("\n".join([f"{len(lines)} of {len(report.verdicts)} checks failed", *lines]))
+        super().__init__("\n".join([report.summary(), *report.reasons()]))
         self.report = report
+
+    def __reduce__(self) -> Any:  # so that it comes back from another process
+        return type(self), (self.report,)
 
 
 def check_backend(
@@ -159,7 +161,7 @@ def check_backend(
     ...     check_backend(Mine, formats=["binary16"], methods=["relu", "maximum_of"])
     ... except BackendCheckError as error:
     ...     print(error)
-    1 of 2 checks failed
+    1 of 2 checks failed: 1 passed
     relu: relu in binary16: 0x8000 (-0) gave 0x8000, the definition gives 0x0000
     >>> known = {"relu": "-0 may stay here"}
     >>> report = check_backend(Mine, formats=["binary16"], methods=["relu"], expected_failures=known)

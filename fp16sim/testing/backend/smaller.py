@@ -37,6 +37,7 @@ Move = Callable[[Any], Any]
 
 _MOST = 2000
 """Inputs that are examined, for one fault."""
+_LONG = 128
 
 
 def made_smaller(
@@ -86,9 +87,13 @@ def _if_larger(least: int, step: Move, n: int) -> int | None:
 
 
 def cuts(length: int) -> Iterator[tuple[int, int]]:
-    """Give (from, to) of pieces to take out of what has a length: halves, quarters and so on, the last ones first."""
+    """Give (from, to) of pieces to take out of what has a length: halves, quarters and so on, the last ones first.
+
+    Of what is long not less than its 32nd part, and `lists` makes no number of it simpler by itself: to examine it
+    takes long.
+    """
     size = length
-    while size:
+    while size > (length // 32 if length > _LONG else 0):
         for end in range(length, 0, -size):
             yield max(0, end - size), end
         size //= 2
@@ -162,7 +167,7 @@ def lists(fmt: Format, length: int) -> Iterator[Move]:
     """Give moves of a list of encodings that keep its length: all of them, each."""
     one = fmt.bias << fmt.fraction_bits
     yield from (partial(_all, 0), partial(_all, one))
-    for index in range(length):
+    for index in range(length if length <= _LONG else 0):
         yield from at(index, numbers(fmt))
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from fp16sim.testing.backend import words
 from fp16sim.testing.backend.agreement import agree, first_difference, same
 from fp16sim.testing.backend.calls import Array, Call, Seen, as_integers, seen_of
 from fp16sim.testing.backend.case import BackendCase
+from fp16sim.testing.raised import described
 
 __all__ = ["tried"]
 
@@ -22,7 +24,7 @@ _THREADS = (1, 3)
 
 
 class _NotDone(Exception):
-    """The backend does not do this kind of call."""
+    """The backend does not make a call in this way, which the message tells behind the call."""
 
 
 def tried(case: BackendCase, call: Call) -> None:
@@ -33,31 +35,44 @@ def tried(case: BackendCase, call: Call) -> None:
     Fault
         At the first difference.
     """
+    before = [array.tobytes() for array in _arrays(call.arguments)]
     try:
-        _tried(case, call)
+        with _threads(_THREADS[0]):
+            first = _performed(case, call, "", call.arguments, "")
     except _NotDone:
         case.undone[call.where] = None
-
-
-def _tried(case: BackendCase, call: Call) -> None:
-    before = [array.tobytes() for array in _arrays(call.arguments)]
-    with _threads(_THREADS[0]):
-        first = _performed(case, call, "", call.arguments, "")
-        _unchanged(call, before)
-        agree(call, first, "", "")
-        case.done += 1
-        if not case.quick:
-            for watch in call.watches[1:]:
-                context = f", watch={watch!r}"
-                agree(call, _performed(case, call, context, call.arguments, watch), watch, context)
-            if call.into:
-                _into(case, call)
-            for arguments, due in call.parts:
-                context = f", as a part of the same work (shape {due.shape})"
-                agree(call, _performed(case, call, context, arguments, ""), "", context, part=due)
-    with _threads(_THREADS[1]):
-        _again(case, call, first)
+        return
     _unchanged(call, before)
+    agree(call, first, "", "")
+    case.done += 1
+    for way in _ways(case, call, first):
+        try:
+            way()
+        except _NotDone as reason:
+            case.undone[f"{call.where}{reason}"] = None
+    _unchanged(call, before)
+
+
+def _ways(case: BackendCase, call: Call, first: Seen) -> Iterator[Callable[[], None]]:
+    """Give the other ways to make a call, each of which a backend may not do."""
+    if not case.quick:
+        yield from (partial(_watched, case, call, watch) for watch in call.watches[1:])
+        if call.into:
+            yield partial(_into, case, call)
+        yield from (partial(_part, case, call, arguments, due) for arguments, due in call.parts)
+    yield partial(_again, case, call, first)
+
+
+def _watched(case: BackendCase, call: Call, watch: str) -> None:
+    context = f", watch={watch!r}"
+    with _threads(_THREADS[0]):
+        agree(call, _performed(case, call, context, call.arguments, watch), watch, context)
+
+
+def _part(case: BackendCase, call: Call, arguments: tuple[Any, ...], due: Array) -> None:
+    context = f", as a part of the same work (shape {due.shape})"
+    with _threads(_THREADS[0]):
+        agree(call, _performed(case, call, context, arguments, ""), "", context, part=due)
 
 
 def _performed(
@@ -76,9 +91,9 @@ def _performed(
     try:
         given = method(*asked) if pool is None else pool.submit(method, *asked).result()
     except NotImplementedError:
-        raise _NotDone from None
+        raise _NotDone(context) from None
     except Exception as error:
-        raise call.fault(context, f"{call.first()} raised {type(error).__name__}: {error}") from error
+        raise call.fault(context, f"{call.first()} raised {described(error)}") from error
     try:
         return seen_of(given)
     except TypeError as error:
@@ -92,7 +107,8 @@ def _into(case: BackendCase, call: Call) -> None:
     # Beside it lies what belongs to others.
     room = np.full(due.nbytes + 32, _FILL, np.uint8)
     offered = room[16 : 16 + due.nbytes].view(due.dtype).reshape(due.shape)
-    seen = _performed(case, call, context, call.arguments, "", offered)
+    with _threads(_THREADS[0]):
+        seen = _performed(case, call, context, call.arguments, "", offered)
     if due.size and not all((part == _FILL).all() for part in (room[:16], room[-16:])):
         raise call.fault(context, f"{call.first()} wrote beside that array")
     (got,) = seen.results
@@ -111,10 +127,11 @@ def _again(case: BackendCase, call: Call, first: Seen) -> None:
     """Call again, with another number of threads to divide work among, and unless quick from another thread."""
     pool = None if case.quick else case.pool()
     context = ", a second time" if case.quick else ", a second time, from another thread"
-    again = _performed(case, call, context, call.arguments, "", pool=pool)
-    if same(first, again):
-        return
-    here = _performed(case, call, context, call.arguments, "")
+    with _threads(_THREADS[1]):
+        again = _performed(case, call, context, call.arguments, "", pool=pool)
+        if same(first, again):
+            return
+        here = _performed(case, call, context, call.arguments, "")
     with _threads(_THREADS[0]):
         before = _performed(case, call, context, call.arguments, "")
     why = "differs from call to call"

@@ -108,7 +108,7 @@ def limited(size: int, each: int, most: int = MOST_TERMS) -> int:
 def vectors(draw: inputs.Draw, fmt: Format, length: int, styles: tuple[str, ...] = inputs.STYLES) -> Vectors:
     """Draw some vectors of one style."""
     table = inputs.styled(fmt, draw(styles))
-    rows = [[draw(table) for _ in range(length)] for _ in range(draw((1, 2, 3)))]
+    rows = [[draw(table) for _ in range(length)] for _ in range(draw((1, 3)))]
     return Vectors(rows, draw(SIDES))
 
 
