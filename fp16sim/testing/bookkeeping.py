@@ -20,6 +20,8 @@ __all__ = ["Books", "OrderFault"]
 _LEFT_OUT = (
     "; skip an optimizer without gradients, or leave such steps out: ScalerMachine.of(make, misuse=False)"
 )
+_SAVED = "; save all that later steps depend on"
+_REFUSED = "; refuse before anything is changed"
 
 
 class OrderFault(Fault):
@@ -90,6 +92,7 @@ class Books:
         self._accounts = {group: Account() for group in self.groups}
         self._twin: Driver | None = None
         self._strayed = False  # a call out of order was taken, and what it left is not forgotten yet
+        self._odd = ""  # the last of these, in words
         self._bad_seen = False  # in this step, by whoever looked
         self._spoiled_late = False  # after another optimizer moved
         self._plain = len(self.groups) == 1  # the calls are whole steps, which letters can say
@@ -133,12 +136,13 @@ class Books:
         else:
             self._plain &= in_order and call.name not in ("unscale", "clip", "put")
             self._strayed |= not in_order
+            self._odd = self._odd if in_order else call.words(self.groups)
             self._enter(call, result)
         self._judge_scales()
         if self._twin is not None and call.name != "save and load":
             own, other = outcome(call, result, error), outcome(call, *_made(call, self._twin, self.case))
             if own != other:
-                raise self.fault(f"{own}, and without saving and loading {other}")
+                raise self.fault(f"{own}, and without saving and loading {other}{_SAVED}")
         self._compare_with_twin()
 
     # What is in order
@@ -213,7 +217,7 @@ class Books:
         for number in numbers:
             self._judge_number(account, number)
         if account.stepped and numbers:
-            raise self.fault("moved twice")
+            raise self.fault("moved twice; refuse a second step before update, as torch does")
         if applied is None and account.true is not None and not (self._bad_seen or self._strayed):
             raise self.fault("skipped the step though nothing overflowed")
         account.stepped = True
@@ -226,15 +230,16 @@ class Books:
         shown = f"applied {written(number)}"
         if account.true is None:
             if number != 0:
-                raise self.fault(f"{shown} where there was no gradient")
+                raise self.fault(f"{shown} where there was no gradient; skip an optimizer without gradients")
         elif account.bad or not math.isfinite(number):
-            raise self.fault(f"{shown} where the gradient was {written(account.true)}")
+            raise self.fault(f"{shown} where the gradient was {written(account.true)}; skip such a step")
         else:
             expected, tolerance = account.expected(), account.tolerance()
             if tolerance is not None and not abs(number - expected) <= tolerance:
                 clipped = f", clipped {written(expected)}" * (expected != account.true)
                 how = _multiplied_and_divided(account, number)
-                raise self.fault(f"{shown} where the gradient was {written(account.true)}{clipped}{how}")
+                odd = f"; refuse {self._odd}, which is out of order, or be right after it" * self._strayed
+                raise self.fault(f"{shown} where the gradient was {written(account.true)}{clipped}{how}{odd}")
 
     def _judge_joint(self) -> None:
         if self._strayed or self._spoiled_late:
@@ -243,7 +248,9 @@ class Books:
             [name for name, each in self._accounts.items() if each.applied is applied]
             for applied in (True, False)
         )
-        raise self.fault(f"{' and '.join(moved)} moved where {' and '.join(skipped)} was skipped")
+        raise self.fault(
+            f"{' and '.join(moved)} moved where {' and '.join(skipped)} was skipped; skip all or none"
+        )
 
     def _judge_update(self) -> None:
         moved = self._seen.counted - self._counted
@@ -262,9 +269,9 @@ class Books:
 
     def _need_unchanged(self, refusal: str, before: Seen) -> None:
         for what, now, then in self._seen.differences(before):
-            raise self.fault(f"refused ({refusal}), and yet {what} went from {then} to {now}")
+            raise self.fault(f"refused ({refusal}), and yet {what} went from {then} to {now}{_REFUSED}")
         if self._seen.counted != before.counted:
-            raise self.fault(f"refused ({refusal}), and yet counters moved")
+            raise self.fault(f"refused ({refusal}), and yet counters moved{_REFUSED}")
 
     def _end_step(self) -> None:
         values = [account.true for account in self._accounts.values() if account.true is not None]
@@ -304,7 +311,9 @@ class Books:
         for what, values in (("scale", self._seen.scales), ("factor", self._seen.factors)):
             for value in values.values():
                 if not usable(value):
-                    raise self.fault(f"the {what} is {written(value)}")
+                    raise self.fault(
+                        f"the {what} is {written(value)}; keep it positive and finite in float32"
+                    )
 
     def _grown_twin(self) -> Driver:
         """Make the same calls on a new scaler."""
@@ -317,7 +326,7 @@ class Books:
     def _compare_with_twin(self) -> None:
         if self._twin is not None:
             for what, own, other in self._seen.differences(self._look(self._twin)):
-                raise self.fault(f"{what} is {own}, and without saving and loading {other}")
+                raise self.fault(f"{what} is {own}, and without saving and loading {other}{_SAVED}")
 
     def _saved_ways(self) -> list[str]:
         try:

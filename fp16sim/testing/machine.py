@@ -28,6 +28,7 @@ except ModuleNotFoundError:
 __all__ = ["ScalerMachine", "shortest_fault"]
 
 _RULES = 8
+_RULE = "Calls in any order are right, or refused; the optimizer is given what the gradients truly are, or nothing."
 _VALUE = st.sampled_from(VALUES)
 
 
@@ -156,8 +157,11 @@ class ScalerMachine(RuleBasedStateMachine):
                         fault = shortest_fault(machine, self.settings)
                 except Hang:
                     fault = watch.fault
+                    fault.hangs = True
                 if fault is not None:
                     forget_the_way(fault)
+                    if not fault.raised:
+                        fault.add_note(f"rule: {_RULE}")
                     raise fault from fault.__cause__
 
         machine.TestCase = TestCase

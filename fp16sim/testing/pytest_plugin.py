@@ -183,7 +183,7 @@ class CheckItem(pytest.Item):
         from fp16sim.testing.walk import Fault
 
         if isinstance(excinfo.value, Fault):
-            return str(excinfo.value)
+            return "\n".join([str(excinfo.value), *getattr(excinfo.value, "__notes__", ())])
         return super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Any, int | None, str]:

@@ -54,6 +54,10 @@ def fault_of(make, text, groups=ONE_GROUP, traits=()):
     return caught.value
 
 
+REFUSED = "; refuse before anything is changed"
+KEEP = "; keep it positive and finite in float32"
+
+
 def shown(make, text, groups=ONE_GROUP, traits=()):
     what = re.sub(rf" \({re.escape(__file__)}, line \d+\)", "", fault_of(make, text, groups, traits).what)
     return what.rpartition(": ")[2]
@@ -232,19 +236,35 @@ class LosesALoad(Careful):
         (
             DividesThenRefuses,
             "backward(1) unscale unscale",
-            "unscaled already), and yet the gradient went from 2^-16 to 2^-32",
+            "unscaled already), and yet the gradient went from 2^-16 to 2^-32" + REFUSED,
         ),
-        (CountsThenRefuses, "update", "nothing was looked at), and yet counters moved"),
+        (CountsThenRefuses, "update", "nothing was looked at), and yet counters moved" + REFUSED),
         (SkipsThree, "backward(3) step", "skipped the step though nothing overflowed"),
         (Stops, "backward(1) step update", "enough"),
-        (MovesTwice, "backward(1) step step", "moved twice"),
-        (AppliesWithoutGradients, "step", "applied 1 where there was no gradient"),
-        (AppliesZerosForOverflows, "backward(nan) step", "applied 0 where the gradient was nan"),
-        (AppliesOverflows, "backward(inf) step", "applied inf where the gradient was inf"),
+        (
+            MovesTwice,
+            "backward(1) step step",
+            "moved twice; refuse a second step before update, as torch does",
+        ),
+        (
+            AppliesWithoutGradients,
+            "step",
+            "applied 1 where there was no gradient; skip an optimizer without gradients",
+        ),
+        (
+            AppliesZerosForOverflows,
+            "backward(nan) step",
+            "applied 0 where the gradient was nan; skip such a step",
+        ),
+        (AppliesOverflows, "backward(inf) step", "applied inf where the gradient was inf; skip such a step"),
         (KeepsGradients, "backward(1) zero_grad", "zero_grad left the gradient 65536"),
-        (TakesMore, "backward(1) unscale backward(1) step", "applied 65537 where the gradient was 2"),
-        (Scales, "backward(1) step update", "the scale is 0"),
-        (Infinite, "backward(1) step update", "the scale is 2^128"),
+        (
+            TakesMore,
+            "backward(1) unscale backward(1) step",
+            "applied 65537 where the gradient was 2; refuse backward(1), which is out of order, or be right after it",
+        ),
+        (Scales, "backward(1) step update", "the scale is 0" + KEEP),
+        (Infinite, "backward(1) step update", "the scale is 2^128" + KEEP),
         (Hides, "backward(1) step update", "'all'"),
         (LosesALoad, "save", "'_growth_tracker'"),
     ],
@@ -280,7 +300,7 @@ def test_one_skips_where_another_moves_only_if_groups_are_claimed():
     torch = lambda: fs.scaling.make("torch")  # noqa: E731
     text = "backward(a=1,b=inf) step(a) step(b) update"
     books_of(torch, text, TWO)
-    assert shown(torch, text, TWO, ("groups",)) == "a moved where b was skipped"
+    assert shown(torch, text, TWO, ("groups",)) == "a moved where b was skipped; skip all or none"
 
 
 def test_gradients_that_turn_bad_are_for_those_who_look_again():
@@ -291,7 +311,7 @@ def test_gradients_that_turn_bad_are_for_those_who_look_again():
         "step",
     ]
     what = shown(lambda: fs.scaling.make("torch"), text, traits=("rechecks",))
-    assert what == "applied inf where the gradient was inf"
+    assert what == "applied inf where the gradient was inf; skip such a step"
 
 
 def test_letters_say_whole_steps():

@@ -426,6 +426,16 @@ def test_what_is_meant_for_the_user_passes(few, interrupt):
         list(verdicts(planted("raises in update", interrupt("stop"))))
 
 
+def test_a_fault_carries_the_rule_that_it_breaks_and_an_exception_none():
+    check = dict(scaler_checks())["scale_stays_above_zero"]
+    with pytest.raises(Fault) as broken:
+        check(torch)
+    assert broken.value.__notes__ == ["rule: The scale never becomes zero or negative."]
+    with pytest.raises(Fault) as raised:
+        check(planted("raises in update", KeyError("x")))
+    assert not hasattr(raised.value, "__notes__")
+
+
 def test_a_single_check_gives_the_fault_alone_and_its_cause():
     with pytest.raises(Fault, match='"o": the scaler raised KeyError') as error:
         dict(scaler_checks())["scale_stays_finite"](planted("raises in update", KeyError("x")))

@@ -208,7 +208,9 @@ def test_a_reported_fault_is_found_with_few_calls(faulty):
 
 def test_the_example_of_the_documentation_is_found_to_the_letter():
     says = "backward(1), unscale, unscale, step: applied 2^-16 where the gradient was 1"
-    says += ": multiplied by 65536, divided by 2^32"
+    says += (
+        ": multiplied by 65536, divided by 2^32; refuse unscale, which is out of order, or be right after it"
+    )
     assert str(found(UnscalesTwice)) == says
     assert found(UnscalesTwice).history == ""  # letters say whole steps only
 
@@ -418,8 +420,9 @@ def test_pytest_shows_the_calls_and_the_users_own_error_and_nothing_of_the_kit(t
     )  # fmt: skip
     late, early = done.stdout.split("runTest ___")[1:]
     says = 'OrderFault: ".": backward(1), step: applied 0.5 where the gradient was 1: multiplied by 8, divided by 16\n'
-    assert says in late
+    assert says + "    rule: Calls in any order are right, or refused; " in late
     assert "update: raised KeyError: 'lower' (" in early
+    assert "rule: " not in early
     assert "def lowered(self):" in early
     for text in (late, early):
         assert "fp16sim/testing" not in text

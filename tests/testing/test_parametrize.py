@@ -104,6 +104,7 @@ def test_a_failure_shows_the_test_and_the_message_and_nothing_between(printed):
     at = printed.index("__ test_tiny[tiny-scale_stays_above_zero] __")
     block = printed[at : printed.index("=====", at)]
     assert 'Fault: "o": the scale went from 2^-149 to 0' in block
+    assert re.search(r"\nE +rule: The scale never becomes zero or negative\.\n", block)
     assert "check(make)" in block
     assert "hypothesis" not in block.lower()
     assert "fp16sim/testing" not in block.replace("fp16sim/testing/checks/check.py:", "", 1)

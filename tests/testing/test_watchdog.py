@@ -123,6 +123,7 @@ def test_a_call_that_does_not_return_is_a_fault_with_its_history(kind, history, 
     found = fault(told(".on"), kind)
     assert (found.history, found.what) == (history, f"{what} within 0.2 s")
     assert (found.hangs, found.raised) == (True, what)
+    assert not hasattr(found, "__notes__")
     assert fault(told(".on"), kind).what == found.what  # it is interrupted earlier, and known by then
 
 

@@ -62,7 +62,7 @@ class Check:
         Raises
         ------
         Fault
-            With the shortest history found.
+            With the shortest history found, and the rule that it breaks as a note.
         NotApplicable
             If the property is not claimed, or the scaler lacks a method that it needs.
         """
@@ -85,6 +85,8 @@ class Check:
         except SystemExit as error:  # from a call that no walk made
             found, cause = Fault("", f"the scaler raised SystemExit: {error}"), error
         forget_the_way(cause)
+        if cause is None and not found.hangs:  # an exception or a hang tells of no rule
+            found.add_note(f"rule: {self.says}")
         raise found from cause
 
     def _examine(self, case: Case) -> None:
