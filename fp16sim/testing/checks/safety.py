@@ -19,7 +19,7 @@ from fp16sim.testing.case import Case
 from fp16sim.testing.checks.applied import moderate
 from fp16sim.testing.checks.check import Check
 from fp16sim.testing.checks.edges import edges
-from fp16sim.testing.driver import GRADIENTS, PEAK, Array, Refusal
+from fp16sim.testing.driver import GRADIENTS, ONE_GROUP, PEAK, Array, Refusal
 from fp16sim.testing.histories import FINITE, LETTERS, NAN, OVERFLOW, every
 from fp16sim.testing.search import search
 from fp16sim.testing.shortening import shortest_found
@@ -71,6 +71,30 @@ def applies_only_finite_updates(case: Case) -> None:
     values = st.lists(st.sampled_from(_SCALED), min_size=1, max_size=3)
     search(st.tuples(case.histories(), values), partial(_finite, case), case.examples)
     _skipped_where_it_is_told(case)
+    _finite_in_every_group(case)
+
+
+def _finite_in_every_group(case: Case) -> None:
+    """Give one of two groups the largest scaled gradient, at the lowest scale, and the other one a usual one."""
+    driver, groups = case.walk().driver, ("a", "b")
+    if "groups" not in driver.can or driver.groups != ONE_GROUP:
+        return
+    for large in groups:
+        walk = case.walk(groups)
+        told = walk.tell_all(OVERFLOW * case.profile.to_floor)
+        if told is not None and told.stop:
+            return
+        with walk.calling(FINITE) as driver:
+            driver.zero_grad()
+            factors = {group: driver.factor(group) for group in groups}
+            true = {group: _gradient(FINITE, _SCALED[group == large], factors[group]) for group in groups}
+            driver.backward(true)
+            given = {group: driver.gradient(group) for group in groups}
+            applied = {group: driver.step(group) for group in groups}
+            driver.update()
+        for group, scaled in given.items():
+            if scaled is not None:
+                _need_finite(walk, Outcome(factors[group], scaled, applied[group], None), true[group])
 
 
 def _skipped_where_it_is_told(case: Case) -> None:

@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -242,6 +243,41 @@ def test_a_planted_fault_is_found_and_by_the_check_for_it(check, planted, histor
     for other in SAFETY:
         if other is not check and "accepts" not in vars(planted):
             other(planted)
+
+
+class LooksAtOneVariable:
+    """An optimizer as Keras 3 has them: of the unscaled gradients it looks at the first."""
+
+    dynamic_scale = 0.5
+
+    def __init__(self):
+        self.inner_optimizer = SimpleNamespace(apply=None)
+
+    def build(self, variables):
+        pass
+
+    def scale_loss(self, loss):
+        return loss * np.float32(self.dynamic_scale)
+
+    def apply(self, gradients, variables):
+        unscaled = [gradient / np.float32(self.dynamic_scale) for gradient in gradients]
+        if all(np.isfinite(gradient).all() for gradient in [*gradients, unscaled[0]]):
+            self.inner_optimizer.apply(unscaled, variables)
+
+
+def test_1_each_of_several_gradients_may_be_the_one_that_unscaling_makes_infinite():
+    fault = fault_of(finite, LooksAtOneVariable)
+    assert str(fault) == (
+        '".": the optimizer was given inf: a gradient of 6.80565e+38 times the scale 0.5 is 3.40282e+38, and '
+        "unscaling made inf of that; keep the scale at 1 or more"
+    )
+
+
+def test_1_nothing_becomes_infinite_at_1():
+    class AtOne(LooksAtOneVariable):
+        dynamic_scale = 1.0
+
+    finite(AtOne)
 
 
 def test_1b_is_for_scalers_that_look_again_or_claim_to():
