@@ -300,7 +300,7 @@ def page(scalers: dict[str, dict[str, Row]]) -> str:
         "## The checks",
         "\n".join(["| | check | property | trait |", "| --: | --- | --- | --- |", *properties, *others]),
         "A check with a trait runs where the trait is claimed. Histories are text: `.` a finite step, `o` an overflow, "
-        "`n` a NaN, `|` a restart, `o{166}` a run of 166.",
+        "`n` a NaN, `|` a restart, `o{166}` a run of 166, `(.o){20}` twenty times `.o`.",
         "## Algorithm and property",
         "A cross: the check fails, in the setting that is shown below. The models of the scalers are "
         "`fs.scaling.make(name)`.",
