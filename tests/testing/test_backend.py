@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pickle
+import re
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 from unittest import SkipTest
 
@@ -117,6 +119,28 @@ def test_a_check_by_itself_raises_or_skips() -> None:
         Fault, match=r"relu in binary16: 0x8000 \(-0\) gave 0x8000, the definition gives 0x0000"
     ):
         checks["relu"](Negative)
+
+
+def test_the_backend_of_the_guide_fails_as_it_says_there_and_passes_as_it_says_there() -> None:
+    guide = Path(__file__, "../../../docs/testing.md").resolve().read_text()
+    (source,) = re.findall(r"(?s)```python\n# my_backend.py\n(.*?)```", guide)
+    (shown,) = re.findall(r"BackendCheckError: (1 of 1 check failed\n.*)\n", guide)
+
+    def made(source: str) -> Any:
+        names: dict[str, Any] = {}
+        exec(source, names)
+        return names["MyBackend"]
+
+    only: Any = {"methods": ["matmul"], "datapaths": ["float32"]}
+    with pytest.raises(BackendCheckError) as caught:
+        check_backend(made(source), **only)
+    assert str(caught.value) == shown
+    mended = re.sub(r"\b([ab])\.view\(np\.float16\)", r"\1.view(np.float16).astype(np.float32)", source)
+    (verdict,) = check_backend(made(mended), **only).verdicts
+    assert verdict.status == "passed"
+    assert verdict.what.startswith(
+        "not done by the backend: matmul of binary16 by datapath 'float32' to binary"
+    )
 
 
 class Odd(Partial):
