@@ -25,8 +25,7 @@ def need_fields(what: str, record: Any, names: Iterable[str]) -> None:
     Raises
     ------
     TypeError
-    ValueError
-        If the reason to stop is an empty text.
+        Of an empty reason to stop, too: no ValueError, which might be a clear answer to a call out of order.
 
     Examples
     --------
@@ -41,8 +40,7 @@ def need_fields(what: str, record: Any, names: Iterable[str]) -> None:
         fits, rule, several = _FIELDS[name]
         parts = value.values() if several and isinstance(value, Mapping) else (value,)
         if not all(fits(part) for part in parts):
-            kind = ValueError if name == "stop" and value == "" else TypeError
-            raise kind(f"{what} {name}={repr(value)[:40]}: {rule}")
+            raise TypeError(f"{what} {name}={repr(value)[:40]}: {rule}")
 
 
 def as_number(value: Any) -> float | None:

@@ -192,9 +192,7 @@ def checked_update(scaler: Any, observation: Observation, given: Any = None) -> 
     ------
     TypeError
         If `update` gives anything else, ends the process, or if the decision's `apply` is no bool, its `divide_by` no
-        number or its `stop` no text.
-    ValueError
-        If the reason to stop is an empty text.
+        number or its `stop` no text, or an empty one.
 
     Examples
     --------
