@@ -281,14 +281,15 @@ def test_an_error_of_several_lines_is_told_in_one():
         CHECKS["scale_stays_finite"](make)
 
 
-def test_a_reason_to_stop_that_is_no_text_breaks_no_check():
+def test_a_reason_to_stop_that_is_no_text_is_named():
     @dataclass(frozen=True)
     class StopsByNumber(Healthy):
         def update(self, observation):
             following, decision = super().update(observation)
             return following, replace(decision, stop=1 if decision.stop else None)
 
-    CHECKS["goes_on_after_a_stop"](StopsByNumber)
+    with pytest.raises(Fault, match=r"decided stop=1: it is None, or text that says why"):
+        CHECKS["goes_on_after_a_stop"](StopsByNumber)
 
 
 def test_a_scaler_with_groups_of_its_own_is_called_in_any_order_with_these():
