@@ -78,7 +78,7 @@ class Call:
     expected: Seen
     written: Callable[[int, int], str]
     format: Format
-    watches: tuple[str, ...] = ("", "counts", "flags")
+    watches: tuple[str, ...] = ("", "counts")
     into: bool = False
     parts: tuple[tuple[tuple[Any, ...], Array], ...] = ()
 

@@ -164,6 +164,7 @@ def _in_mode(case: BackendCase, drawn: Lanes, task: Task, rule: Rounding) -> Non
         Seen((bits,), flags, (("", count_flags(flags)),)),
         lambda _, index: _with_bits(task.written(index), draws, index),
         task.result,
+        watches=("", "counts", "flags"),
         into=True,
         parts=tuple((task.arguments(some, rule, draws), bits[some]) for some in cuts),
     )

@@ -39,8 +39,8 @@ _DIFFERENT = 3
 """Columns that differ: repeated, they are no block of the hardware's, so that a block in the place of another shows."""
 _SIDES = (3, 37)
 """Of a product whose number of terms is walked through: vectors of 4 to 32 columns, and a rest of 1 or 5."""
-_LONG = 1031
-"""Terms of one product; matrix libraries have blocks of 256 to 768."""
+_LONG = 777
+"""Terms of one product for each datapath; matrix libraries have blocks of 256 to 768."""
 _MOST_PRODUCTS = 3000
 """Of one that is drawn."""
 _TERMS = 2
@@ -91,13 +91,22 @@ def _walk(route: Route) -> Iterator[Matrices]:
     for m, n in (*zip(WALKED[1:], reversed(WALKED[1:]), strict=True), (0, 1), (1, 0)):
         yield _regular(route, m, n, _TERMS, (_DIFFERENT, _DIFFERENT))
     yield _regular(route, *_LARGE, (1, _DIFFERENT))
-    # Libraries divide long sums into blocks: of few bits near one, as far exponents would be infinite before that, and
-    # to the accumulator's format, as a narrower one hides the order.
+    if route.path.accumulator is not None and route.fmt == route.path.inputs[0]:
+        yield _long(route)
+
+
+def _long(route: Route) -> Matrices:
+    """Give a product whose terms libraries divide into blocks.
+
+    Of few bits near one, as far exponents would be infinite before that, and to the accumulator's format, as a narrower
+    one hides the order.
+    """
     left, right = (
-        regular(route.fmt, _LONG, 1, side, turn) for side, turn in zip(_SIDES, (1, 3), strict=True)
+        Vectors([[inputs.simple(route.fmt, _LONG * turn + i) for i in range(_LONG)] for turn in turns], side)
+        for turns, side in zip(((0,), (1, 2, 3)), _SIDES, strict=True)
     )
-    exact = route._replace(out_format=route.path.start_format)
-    yield Matrices(exact, left, right, None, 1, ("contiguous", "contiguous"))
+    to_accumulator = route._replace(out_format=route.path.start_format)
+    return Matrices(to_accumulator, left, right, None, 1, ("contiguous", "contiguous"))
 
 
 def _regular(route: Route, m: int, n: int, k: int, numbers: tuple[int, int]) -> Matrices:

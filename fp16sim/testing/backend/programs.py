@@ -159,7 +159,6 @@ def _performed(case: BackendCase, fmt: Format, drawn: Performed) -> None:
         seen_of(DEFINITION.perform(*arguments, "counts")),
         written,
         fmt,
-        watches=("", "counts"),
     )
     tried(case, call)
 

@@ -95,13 +95,14 @@ def check_backend(
     the same ones at every run on every machine: signed zeros, subnormals, ties, cancellation, swamping, infinities,
     NaN; in every format, rounding mode and datapath, at sizes around those of vectors and blocks, in every layout that
     it has to take. Products and sums are walked through as well: every number of terms up to two blocks and a term,
-    every number of rows and columns up to 17, and 31, 32, 33 and 65. (A cumulative sum, of which each beginning may be
-    summed anew, has 17 terms at most.) Results, flags and counts equal the definition's for each ``watch``; an array
-    ``into`` is filled and returned, or left alone; operands are unchanged; the same work in parts, a second time, from
-    another thread and with another number of threads gives the same bits. (What is walked through is called twice, on
-    one thread.) A failure is cut to the smallest input found.
+    every number of rows and columns up to 17, and 31, 32, 33 and 65; and by each datapath a product of 777 terms. (A
+    cumulative sum, of which each beginning may be summed anew, has 17 terms at most.) Results and counts equal the
+    definition's, and of what rounds each element once its flags; an array ``into`` is filled and returned, or left
+    alone; operands are unchanged; the same work in parts, a second time, from another thread and with another number of
+    threads gives the same bits. (What is walked through is called twice, on one thread.) A failure is cut to the
+    smallest input found.
 
-    All of it takes minutes, see Notes: for a first look name `methods`, or `formats` and `datapaths`.
+    All of it takes a minute or more, see Notes: for a first look name `methods`, or `formats` and `datapaths`.
 
     Parameters
     ----------
@@ -139,11 +140,10 @@ def check_backend(
 
     Notes
     -----
-    Times of the package's own CPU backend, which passes: all checks took 80 seconds of one core (two minutes by the
-    clock on two cores at a load of 3.5), longest ``"matmul"`` with 11; ``formats=["binary16"]`` took 16 seconds, with
-    ``datapaths=["float16"]`` 6, and with ``methods=["matmul"]`` too 0.1. A backend that is slow itself takes longer:
-    most of these times is spent on the definition. A check that fails ends at its first fault in each format or
-    datapath, and cuts the first of them by at most 2,000 inputs.
+    Times of the package's own CPU backend, which passes: all checks took 60 seconds of one core, longest ``"matmul"``
+    with 11; ``formats=["binary16"]`` took 16 seconds, with ``datapaths=["float16"]`` 6, and with ``methods=["matmul"]``
+    too 0.4. A backend that is slow itself takes longer: half of these times is spent on the definition. A check that
+    fails ends at its first fault in each format or datapath, and cuts the first of them by at most 2,000 inputs.
 
     Examined at every size are the datapaths that have names, or those of `datapaths`; of the others, which are drawn,
     the sizes are drawn as well.
