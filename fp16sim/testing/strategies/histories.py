@@ -62,7 +62,7 @@ def overflow_histories(
     >>> import fp16sim as fs
     >>> def grows(history):
     ...     return fs.scaling.simulate("torch", history).final_scale[0] > 2.0**16
-    >>> histories = overflow_histories(most_runs=2, lengths={".": (1999, 2000, 2001)})
+    >>> histories = overflow_histories(most_runs=1, lengths={".": (1999, 2000, 2001)})
     >>> len(find(histories, grows, settings=quiet))
     2000
     """
