@@ -24,16 +24,15 @@ from fp16sim.testing.driver import (
     ONE_GROUP,
     PEAK,
     Array,
-    Driver,
     Floats,
     Refusal,
     Told,
-    clipped,
     need_group,
     need_letter,
     number,
     scaled,
 )
+from fp16sim.testing.held import HeldGradients
 from fp16sim.testing.histories import FINITE, NAN, OVERFLOW
 
 __all__ = ["ValueDriver"]
@@ -41,7 +40,7 @@ __all__ = ["ValueDriver"]
 _INFINITE = float("inf")
 
 
-class ValueDriver(Driver):
+class ValueDriver(HeldGradients):
     """A loop around a scaler of the protocol, as `fit` has one: observe, update, unscale, look once more, step.
 
     All groups are observed together, at the first `unscale` or `step`, since one decision is about all of them; a
@@ -77,19 +76,16 @@ class ValueDriver(Driver):
         self.counted = 0
         self._told = {letter: self._observation(letter) for letter in (FINITE, OVERFLOW, NAN)}
         self._peak, self._told_peak = PEAK, self._told[FINITE]
-        self._begin()
+        self.begin()
 
-    def _begin(self) -> None:
-        self.zero_grad()
+    def begin(self) -> None:
+        super().begin()
         self._seen: Observation | None = None
         self._following: tuple[Any, Decision] | None = None
-        self._asked: set[str] = set()
-        self._unscaled: set[str] = set()
-        self._stepped: set[str] = set()
         self._moved = self._refused = False
 
     def zero_grad(self) -> None:
-        self._gradients: dict[str, Array] = {}
+        super().zero_grad()
         self._carried: dict[str, float] = {}
 
     def scale(self, group: str) -> float:
@@ -121,17 +117,9 @@ class ValueDriver(Driver):
                 raise Refusal(f"gradients of the scales {carried:g} and {factor:g} cannot be added")
         for group, gradient in given.items():
             self._carried[group] = factors[group]
-            new, old = scaled(gradient, factors[group], dtype), self._gradients.get(group)
+            new, old = scaled(gradient, factors[group], dtype), self.gradients.get(group)
             with np.errstate(all="ignore"):
-                self._gradients[group] = new if old is None else old + new
-
-    def gradient(self, group: str) -> Array | None:
-        gradient = self._gradients.get(group)
-        return None if gradient is None else gradient.copy()
-
-    def put(self, group: str, gradient: Array) -> None:
-        need_group(group, self.groups)
-        self._gradients[group] = gradient.copy()
+                self.gradients[group] = new if old is None else old + new
 
     def _decided(self) -> Decision:
         if self._following is None:
@@ -141,7 +129,7 @@ class ValueDriver(Driver):
 
     def _observe(self) -> Observation:
         if not self._by_group and len(self.groups) == 1:
-            return _observed(self.scaler, list(self._gradients.values()))
+            return _observed(self.scaler, list(self.gradients.values()))
         seen = {group: self._observe_one(group) for group in self.groups}
         amax = {group: _peak(one) for group, one in seen.items()}
         return Observation(
@@ -151,54 +139,33 @@ class ValueDriver(Driver):
         )
 
     def _observe_one(self, group: str) -> Observation:
-        gradient = self._gradients.get(group)
+        gradient = self.gradients.get(group)
         gradients = [] if gradient is None else [gradient]
         return _observed(_OneScale(self.scale(group)) if self._by_group else self.scaler, gradients)
 
-    def unscale(self, group: str) -> None:
-        if group in self._asked or group in self._stepped:
-            raise Refusal(f"the gradient of {group!r} is unscaled already: call update before the next")
-        self._asked.add(group)
-        self._unscale_once(group)
-
-    def _unscale_once(self, group: str) -> None:
-        need_group(group, self.groups)
+    def unscale_once(self, group: str) -> None:
         decision = self._decided()
-        gradient = self._gradients.get(group)
-        if group in self._unscaled:
+        gradient = self.gradients.get(group)
+        if group in self.unscaled:
             return
-        self._unscaled.add(group)
+        self.unscaled.add(group)
         if gradient is not None and _moves(decision, group):
             own = replace(decision, divide_by=number(_of(decision.divide_by, group), "divide_by"))
             with np.errstate(all="ignore"):
-                self._gradients[group] = unscale(gradient, own)
+                self.gradients[group] = unscale(gradient, own)
 
-    def clip(self, group: str, norm: float) -> None:
-        self._unscale_once(group)
-        gradient = self.gradient(group)
-        if gradient is not None:
-            self.put(group, clipped(gradient, norm))
-
-    def step(self, group: str) -> Array | None:
-        need_group(group, self.groups)
-        if group in self._stepped:
-            raise Refusal(f"the optimizer of {group!r} has stepped already: call update before the next")
-        for each in self.groups:
-            self._unscale_once(each)
+    def moves(self, group: str) -> bool:
         moves = _moves(self._decided(), group) and self._accepted()
-        self._stepped.add(group)
-        if not moves:
-            return None
-        self._moved = True
-        return self.gradient(group)
+        self._moved |= moves
+        return moves
 
     def _accepted(self) -> bool:
         """Ask a scaler that looks once more; what it refuses is an overflow, and skipped whatever it says to that."""
         if self._refused or not hasattr(self.scaler, "accepts"):
             return not self._refused
         decision = self._decided()
-        left = [group for group in self.groups if group not in self._stepped and _moves(decision, group)]
-        if self.scaler.accepts([self._gradients.get(group) for group in left]):
+        left = [group for group in self.groups if group not in self.stepped and _moves(decision, group)]
+        if self.scaler.accepts([self.gradients.get(group) for group in left]):
             return True
         assert self._seen is not None  # it decided by that
         self._refused = True
@@ -208,7 +175,7 @@ class ValueDriver(Driver):
     def update(self) -> str | None:
         self.scaler, decision = self._following or checked_update(self.scaler, Observation(checked=False))
         self._count(decision, self._moved)
-        self._begin()
+        self.begin()
         return decision.stop
 
     def _count(self, decision: Decision, moved: bool) -> None:
@@ -257,8 +224,8 @@ class ValueDriver(Driver):
         return self._tell(replace(self._told[letter], amax=None))
 
     def _tell(self, observation: Observation) -> Told:
-        if self._following is not None or self._gradients:
-            self._begin()
+        if self._following is not None or self.gradients:
+            self.begin()
         given = self.scaler.update(observation)
         if (
             type(given) is not tuple

@@ -52,6 +52,9 @@ class Fault(AssertionError):
         super().__init__(f'"{shown(history)}": {what}' if history else what)
         self.history, self.what = history, what
 
+    def __reduce__(self) -> Any:  # so that it comes back from another process
+        return type(self), (self.history, self.what), self.__dict__
+
     @property
     def raised(self) -> str:
         """What ended it: an exception by its kind and place, or the call that does not return; empty if neither did."""

@@ -95,6 +95,12 @@ def test_all_failures_come_in_one_error():
     assert (str(again), again.report) == (str(error.value), error.value.report)
 
 
+def test_a_fault_comes_back_from_another_process():
+    fault = Fault("o.", "the scale is 0")
+    again = pickle.loads(pickle.dumps(fault))
+    assert (type(again), again.history, again.what, str(again)) == (Fault, "o.", "the scale is 0", str(fault))
+
+
 def test_a_scaler_that_was_changed_in_the_meantime_is_looked_at_anew():
     class Growing:
         window = 3

@@ -9,14 +9,15 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fp16sim.testing.adapters.looks import is_refusal, stop_of, worded
-from fp16sim.testing.driver import ONE_GROUP, Array, Driver, Floats, Refusal, clipped, need_group, scaled
+from fp16sim.testing.driver import ONE_GROUP, Array, Floats, Refusal, need_group, scaled
+from fp16sim.testing.held import HeldGradients
 
 __all__ = ["LoopDriver"]
 
 Following = TypeVar("Following", bound="LoopDriver")
 
 
-class LoopDriver(Driver):
+class LoopDriver(HeldGradients):
     """Holds gradients as arrays, and lets one decision, at the first `unscale` or `step`, be about all groups.
 
     Parameters
@@ -45,21 +46,15 @@ class LoopDriver(Driver):
 
     def begin(self) -> None:
         """Begin a step."""
-        self.zero_grad()
+        super().begin()
         self._judged = False
         self._results: dict[str, Array] | None = None
         self._stop: str | None = None
-        self._asked: set[str] = set()
-        self._unscaled: set[str] = set()
-        self._stepped: set[str] = set()
 
     def followed_by(self, driver: Following) -> Following:
         """Give the driver of the restored scaler, which goes on counting."""
         driver.counted = self.counted
         return driver
-
-    def zero_grad(self) -> None:
-        self._gradients: dict[str, Array] = {}
 
     def backward(self, gradients: Mapping[str, Floats | None], dtype: str = "float32") -> None:
         for group, gradient in gradients.items():
@@ -70,43 +65,17 @@ class LoopDriver(Driver):
                 raise Refusal(
                     "the gradients of this step were looked at already: call update before the next"
                 )
-            new, old = scaled(gradient, self.factor(group), dtype), self._gradients.get(group)
+            new, old = scaled(gradient, self.factor(group), dtype), self.gradients.get(group)
             with np.errstate(all="ignore"):
-                self._gradients[group] = new if old is None else old + new
+                self.gradients[group] = new if old is None else old + new
 
-    def gradient(self, group: str) -> Array | None:
-        gradient = self._gradients.get(group)
-        return None if gradient is None else gradient.copy()
-
-    def put(self, group: str, gradient: Array) -> None:
-        need_group(group, self.groups)
-        self._gradients[group] = gradient.copy()
-
-    def unscale(self, group: str) -> None:
-        if group in self._asked or group in self._stepped:
-            raise Refusal(f"the gradient of {group!r} is unscaled already: call update before the next")
-        self._asked.add(group)
-        self.unscale_once(group)
-
-    def clip(self, group: str, norm: float) -> None:
-        self.unscale_once(group)
-        gradient = self.gradient(group)
-        if gradient is not None:
-            self.put(group, clipped(gradient, norm))
-
-    def step(self, group: str) -> Array | None:
-        need_group(group, self.groups)
-        if group in self._stepped:
-            raise Refusal(f"the optimizer of {group!r} has stepped already: call update before the next")
-        for each in self.groups:
-            self.unscale_once(each)
-        self._stepped.add(group)
-        return None if self._results is None else self.gradient(group)
+    def moves(self, group: str) -> bool:
+        return self._results is not None
 
     def update(self) -> str | None:
         if not self._judged:
             raise Refusal("nothing was unscaled or stepped: there is nothing to update by")
-        stop, applied = self._stop, self._results is not None and bool(self._stepped)
+        stop, applied = self._stop, self._results is not None and bool(self.stepped)
         if stop is None:
             self.commit()
         self.begin()
@@ -115,17 +84,16 @@ class LoopDriver(Driver):
 
     def unscale_once(self, group: str) -> None:
         """Replace the gradient of a group by its unscaled one, if it is not yet."""
-        need_group(group, self.groups)
         if not self._judged:
             self._judged = True
             try:
-                self._results = self.judge(self._gradients)
+                self._results = self.judge(self.gradients)
             except Exception as error:
-                if not self._gradients and is_refusal(error):
+                if not self.gradients and is_refusal(error):
                     self._judged = False
                     raise Refusal(worded(error)) from error
-                self._stop = stop_of(error, self.overflows(self._gradients))
+                self._stop = stop_of(error, self.overflows(self.gradients))
         results = self._results or {}
-        if group not in self._unscaled and group in results and group in self._gradients:
-            self._gradients[group] = results[group]
-        self._unscaled.add(group)
+        if group not in self.unscaled and group in results and group in self.gradients:
+            self.gradients[group] = results[group]
+        self.unscaled.add(group)
