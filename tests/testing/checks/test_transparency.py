@@ -190,7 +190,7 @@ class RefusesFloat16(ValueDriver):
         super().unscale(group)
 
     def step(self, group):
-        if group not in self._asked:
+        if group not in self.asked:
             self.unscale(group)
         return super().step(group)
 
