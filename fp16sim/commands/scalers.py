@@ -109,10 +109,10 @@ def _history(typed: str | None, file: str | None) -> str | None:
             f"{place}'|' in a history: a restart cannot be traced; leave it out, or let fp16sim scalers --check "
             "FILE.py:NAME --only checkpoint_round_trip say what the scaler loses by one"
         )
-    wrong = sorted(set(history) - set(".on"))
+    wrong = history.lstrip(".on")[:1]
     if wrong or not history:
-        line = text[: text.index(wrong[0])].count("\n") + 1 if wrong else 1
-        what = f"{wrong[0]!r} in a history" if wrong else "an empty history"
+        line = text[: text.index(wrong)].count("\n") + 1
+        what = f"{wrong!r} in a history" if wrong else "an empty history"
         raise Misuse(
             f"{place}{f'line {line}: ' * (line > 1)}{what}: write one character a step, '.' finite, 'o' overflow, 'n' "
             "NaN, such as oo...o. or o{166}."
