@@ -530,3 +530,12 @@ def test_misuse_is_one_line_and_exit_code_2(
     assert captured.err.count("\n") == 1
     assert says in captured.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_failure_is_told_where_nothing_is_left_to_draw(
+    own, tmp_path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture = tmp_path / "a.png"
+    words = ("--scaler", "own_to_trace.py:NoScale", "--plot", str(picture))
+    assert "own_to_trace.py:NoScale: no trace, SystemExit: 0" in printed(capsys, "..o", *words, code=1)
+    assert not picture.exists()

@@ -8,11 +8,14 @@ from collections.abc import Callable, Sequence
 from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fp16sim.commands import Misuse, scaler_checks, write_out
 from fp16sim.commands.scaler_listing import listed, listed_as_json, options
 from fp16sim.commands.scaler_tables import OPEN_LOOP, Row, as_json, shortened, table
+
+if TYPE_CHECKING:
+    from fp16sim.report.scaler_plot import Curve
 
 __all__ = ["add_arguments", "run"]
 
@@ -85,10 +88,15 @@ def run(args: argparse.Namespace) -> int:
         return 0
     plot = _plot_file(args.plot)
     found = [_row(each, history) for each in chosen]
+    failed = any(row.trace is not None and row.trace.error is not None for row in found)
     if plot is not None:
-        _draw(found, history, args.window, plot)
+        curves = _curves(found)
+        if curves:
+            _draw(curves, history, args.window, plot)
+        elif not failed:  # the table says what failed
+            raise Misuse(f"--plot: none of {', '.join(row.label for row in found)} has one scale to draw")
     write_out(as_json(found, history, args.window) if args.json else table(found, history, args.window))
-    return int(any(row.trace is not None and row.trace.error is not None for row in found))
+    return int(failed)
 
 
 def _history(typed: str | None, file: str | None) -> str | None:
@@ -235,18 +243,21 @@ def _plot_file(text: str | None) -> Path | None:
     return path
 
 
-def _draw(found: Sequence[Row], history: str, window: int | None, path: Path) -> None:
-    from fp16sim.report.scaler_plot import Curve, traces_figure
-    from fp16sim.report.style import png, svg
-    from fp16sim.training.files import write_atomically
+def _curves(found: Sequence[Row]) -> dict[str, Curve]:
+    from fp16sim.report.scaler_plot import Curve
 
-    curves = {
+    return {
         row.label: Curve([row.trace.start, *row.trace.after()], *row.end)
         for row in found
         if row.trace is not None and row.trace.start is not None
     }
-    if not curves:
-        raise Misuse(f"--plot: none of {', '.join(row.label for row in found)} has one scale to draw")
+
+
+def _draw(curves: dict[str, Curve], history: str, window: int | None, path: Path) -> None:
+    from fp16sim.report.scaler_plot import traces_figure
+    from fp16sim.report.style import png, svg
+    from fp16sim.training.files import write_atomically
+
     chosen = "" if window is None else f", window {window}"
     figure = traces_figure(curves, history, f"Loss scalers on {shortened(history, 40)}{chosen}")
     write_atomically(path, png(figure) if path.suffix == ".png" else svg(figure))

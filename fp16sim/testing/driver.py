@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fp16sim.emulator.formats import nearest_name
+from fp16sim.scaling.fields import as_number
 from fp16sim.testing.histories import FINITE, NAN, OVERFLOW
 
 __all__ = [
@@ -147,16 +148,14 @@ def number(value: Any, what: str = "scale") -> float:
     """
     if isinstance(value, float):
         return float(value)
-    if isinstance(value, (str, bytes)) or (
-        not hasattr(value, "__float__") and not hasattr(value, "__index__")
-    ):
-        raise TypeError(f"{what} is {repr(value)[:40]}, and not a number: give one, such as 1024.0")
-    try:
-        return float(value)
-    except OverflowError:
+    found = as_number(value)
+    if found is not None:
+        return found
+    if isinstance(value, int) and not isinstance(value, bool):
         raise ValueError(
-            f"{what} is an integer of {int(value).bit_length()} bits, beyond float64: keep it below a bound"
-        ) from None
+            f"{what} is an integer of {value.bit_length()} bits, beyond float64: keep it below a bound"
+        )
+    raise TypeError(f"{what} is {repr(value)[:40]}, and not a number: give one, such as 1024.0")
 
 
 def scaled(gradient: Floats, factor: float, dtype: str = "float32") -> Array:

@@ -10,15 +10,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from fp16sim.extras import not_installed
-from fp16sim.testing.shortening import shortened
+from fp16sim.testing.shortening import MOST_SPENT as _MOST_SPENT, shortened
 from fp16sim.testing.walk import Fault, Walk
 
 __all__ = ["need_hypothesis", "nothing_written", "quiet", "search", "shortest_run"]
 
 T = TypeVar("T")
 _UNKNOWN = object()
-_MOST_SPENT = 60_000
-"""Steps within which a fault is made smaller."""
 
 
 def need_hypothesis(what: str) -> None:

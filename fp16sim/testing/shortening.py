@@ -9,10 +9,10 @@ from itertools import groupby
 from fp16sim.testing.histories import LETTERS, NAN, RESTART
 from fp16sim.testing.walk import Fault, Walk
 
-__all__ = ["shortened", "shortest_crash", "shortest_found"]
+__all__ = ["MOST_SPENT", "shortened", "shortest_crash", "shortest_found"]
 
-_MOST_SPENT = 60_000
-"""Steps within which a history is made shorter."""
+MOST_SPENT = 60_000
+"""Steps within which a fault is made smaller, and its history then shorter."""
 Examine = Callable[[str], object]
 
 
@@ -53,7 +53,7 @@ def shortened(fault: Fault, examine: Examine) -> Fault:
 
     Within 60,000 steps more, and the same at every run.
     """
-    end, tried = Walk.spent() + _MOST_SPENT, {fault.history}
+    end, tried = Walk.spent() + MOST_SPENT, {fault.history}
 
     def better(history: str) -> bool:
         nonlocal fault
